@@ -12,17 +12,18 @@ VerbFunction: TypeAlias = Callable[..., Task | None]
 to delete it from its store."""
 
 
-def enqueue(kind: str, now: float, token: str, description: str = "", payload: str = "") -> Task:
+def enqueue(
+    kind: str, now: float, token: str, description: str = "", payload: str = "", mark: str = ""
+) -> Task:
     """Return a new task that is due now. The description defaults to the kind.
 
-    Its id is `<UTC stamp><microseconds>-<kind>-<token>`, so names sort in the order of the adds, of
-    any kind, also for a program that sorts the names of one second; the token, 8 random hex digits,
-    separates tasks of one moment. A whole second has no microseconds."""
+    Its id is `<UTC stamp><microseconds><mark>-<kind>-<token>`, so names sort in the order of the
+    adds, of any kind, also for a program that sorts the names of one second; the token, 8 random
+    hex digits, separates tasks of one moment. A whole second has no microseconds."""
     second, moment = divmod(round(now * MOMENTS_PER_SECOND), MOMENTS_PER_SECOND)
+    fraction = f"{moment:06}" if moment or mark else ""
     return Task(
-        id=f"{_stamp(second)}{moment:06}-{kind}-{token}"
-        if moment
-        else f"{_stamp(second)}-{kind}-{token}",
+        id=f"{_stamp(second)}{fraction}{mark}-{kind}-{token}",
         kind=kind,
         state=State.PENDING,
         created=float(second),

@@ -15,8 +15,8 @@ from engine.work.handlers import Context, Failed, Fatal, Lacking
 
 
 class CommandHandler:
-    """Runs one program per task; the task's fields are in its environment as TASK_*, and its data,
-    if the worker has read it, is its standard input."""
+    """Runs one program per task; the task's fields are in its environment as TASK_*, and its data
+    is its standard input."""
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class CommandHandler:
             self._argv,
             {**self._environ, **task_environment(task)},
             context.data,
+            stdin_fd=context.data_fd,
             kept_fds=context.kept_fds,
             account=self._account,
             grace=supervisor.KILL_DELAY_SECONDS,

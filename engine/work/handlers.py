@@ -77,6 +77,8 @@ class Context(NamedTuple):
     """Returns the task with the lease and revision of its last renewal; waits for a running one."""
     data: bytes | None = None
     """The task's data, if the worker reads it for this kind (`WorkerServices.data_kinds`)."""
+    data_fd: int = -1
+    """An open file with the task's data, which may be large; -1: none. The caller closes it."""
 
 
 class Handler(Protocol):

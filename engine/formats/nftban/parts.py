@@ -217,13 +217,34 @@ def _describe_refusal(why: str) -> str:
     return f"is {why}" if why.startswith(("a ", "not ")) else why
 
 
+def open_payload(payload: str, spool_folder: str, root: str = "") -> int:
+    """Open a payload below a folder to give it to a program.
+
+    Raises:
+        Refused: it is elsewhere, behind a symbolic link, or not a plain file of the folder's owner.
+        OSError: it does not exist, or cannot be opened now.
+    """
+    with _open_folder(payload, spool_folder, root) as (fd, name, spool):
+        file = files.open_outgoing(name, fd, os.fstat(spool))
+        try:
+            _require_plain(file, fd, os.fstat(spool))
+        except BaseException:
+            os.close(file)
+            raise
+        return file
+
+
 def _read_beginning(name: str, fd: int, limit: int, spool: stat_result | None = None) -> bytes:
     with closing_fd(files.open_guarded(name, fd)) as file:
-        file_stat = os.fstat(file)
-        why = _describe_refusal(files.file_problem(file_stat, os.fstat(fd)))
-        if why := why or (files.owner_problem(file_stat, spool) if spool is not None else ""):
-            raise Refused(why)
+        _require_plain(file, fd, spool)
         return os.read(file, limit)
+
+
+def _require_plain(file: int, folder: int, spool: stat_result | None) -> None:
+    file_stat = os.fstat(file)
+    why = _describe_refusal(files.file_problem(file_stat, os.fstat(folder)))
+    if why := why or (files.owner_problem(file_stat, spool) if spool is not None else ""):
+        raise Refused(why)
 
 
 def _facts(file_stat: stat_result, flocked: frozenset[int]) -> tuple[tuple[str, str], ...]:

@@ -45,6 +45,10 @@ LISTED_GROUP = 3
 not asked for each."""
 
 
+class KeyWaits(Gone):
+    """A task with the key of a new one waits already."""
+
+
 class StagedChange(NamedTuple):
     """One task file that gets a new content, a new state, or is removed."""
 
@@ -160,10 +164,18 @@ class StagingDir:
             with self.placing_lock():
                 names = [record.id + task_format.SUFFIX for record in records]
                 taken = _find_names(names, self._folders, self.folder.fd)
-                answers = [
-                    self._place_new(record.id, draft, pending, taken)
-                    for record, draft in zip(records, drafts, strict=True)
-                ]
+                keyed = any(task_format.mark_in_name(name) for name in names)
+                waiting = self._waiting_marks() if keyed else {}
+                answers: list[str | Exception] = []
+                for record, draft in zip(records, drafts, strict=True):
+                    mark = task_format.mark_in_name(record.id)
+                    if mark in waiting and not isinstance(draft, Exception):
+                        why = KeyWaits(f"{waiting[mark]} waits with this key")
+                        answers.append(self._remove_draft(record.id, draft, why))
+                        continue
+                    answers.append(self._place_new(record.id, draft, pending, taken))
+                    if mark and isinstance(answers[-1], str):
+                        waiting[mark] = record.id
         except (OSError, Unavailable) as error:
             # The lock was not available: all drafts are still in the staging directory.
             return [
@@ -261,6 +273,23 @@ class StagingDir:
             return self._remove_draft(ident, draft, why)
         os.close(fd)
         return rev
+
+    def _waiting_marks(self) -> dict[str, str]:
+        """The marks of the keys of all tasks that wait or are being moved there, with their ids.
+
+        The caller holds `placing_lock`, so none is added meanwhile.
+        """
+        pending, held = self._folders[State.PENDING], self._folders[State.HELD]
+        ids = [
+            name.removesuffix(task_format.SUFFIX)
+            for folder in (pending, held)
+            for name in folder.iter_names()
+        ]
+        for name in self.folder.iter_names():
+            head, *words = name.split(".")
+            if head == "D" and len(words) > 2 and words[2] in (pending.word, held.word):
+                ids.append(words[0])
+        return {mark: ident for ident in ids if (mark := task_format.mark_in_name(ident))}
 
     def _remove_draft(self, where: str, draft: tuple[str, int], error: Exception) -> Exception:
         """Remove a draft; return the error that was the reason, with the path or id `where`."""

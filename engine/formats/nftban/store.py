@@ -89,7 +89,7 @@ CONTRACT_STATES = (State.PENDING, State.ACTIVE, State.DEAD)
 _outcome = frozenset({"attempts", "due", "error"})
 
 
-def _describe_bad_value(name: str, value: object, now: float) -> str:
+def describe_bad_value(name: str, value: object, now: float) -> str:
     """Return why a due time or a description is not allowed; "" if it is."""
     if name == "due" and isinstance(value, float) and value - now > policy.MAX_WAIT_SECONDS:
         days = policy.MAX_WAIT_SECONDS / policy.DAY_SECONDS
@@ -99,7 +99,7 @@ def _describe_bad_value(name: str, value: object, now: float) -> str:
     return ""
 
 
-_edited = Edge(frozenset({"due", "description"}), value_problem=_describe_bad_value)
+_edited = Edge(frozenset({"due", "description"}), value_problem=describe_bad_value)
 
 EDGES: Edges = {
     (None, State.PENDING): Edge(),
@@ -149,6 +149,18 @@ class SpoolFolders(NamedTuple):
         """The staging directory, with held and trashed tasks; in the parent of pending/."""
         return f"{os.path.dirname(self.pending.rstrip('/'))}/{staging.STAGING_NAME}"
 
+    @property
+    def data_dir(self) -> str:
+        """The folder of the data of tasks; in the parent of pending/."""
+        return f"{os.path.dirname(self.pending.rstrip('/'))}/{DATA_NAME}"
+
+    def payload_root(self, payload: str) -> str:
+        """The folder that must contain a payload: that of the data of tasks, or the mail spool."""
+        return self.data_dir if payload.startswith(f"{self.data_dir}/") else self.mail_spool
+
+
+DATA_NAME = "data"
+"""Name of the folder of the data of tasks, see `task_data`."""
 
 EXCLUSIVE_MARKER = "exclusive"
 """Marker file in the staging directory: no other program uses this spool.
@@ -482,7 +494,7 @@ class NftbanStore(Store):
         _, file_stat = self._read_seen(task)
         path = f"{self._folders[task.state].path}/{task.id}{task_format.SUFFIX}"
         yield from parts.list_parts(
-            path, file_stat, task.payload, self._spool.mail_spool, self._spool.root
+            path, file_stat, task.payload, self._spool.payload_root(task.payload), self._spool.root
         )
 
     @override
@@ -494,7 +506,7 @@ class NftbanStore(Store):
             raise Gone(task.id) from None
         except OSError as error:
             raise Unavailable(f"{task.id}: {error_text(error)}") from error
-        payload, root = task.payload, self._spool.mail_spool
+        payload, root = task.payload, self._spool.payload_root(task.payload)
         if not payload or not root or not task_format.is_plain_path(payload):
             return file_size
         from engine.formats.nftban import parts
@@ -514,7 +526,8 @@ class NftbanStore(Store):
 
         if part in ("", parts.TASK):
             return data
-        return parts.read_part(part, task.payload, self._spool.mail_spool, self._spool.root)
+        root = self._spool.payload_root(task.payload)
+        return parts.read_part(part, task.payload, root, self._spool.root)
 
     @override
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
@@ -577,11 +590,11 @@ class NftbanStore(Store):
                 removed = [o.move.old for o in outcomes if o.error is None and o.move.new is None]
                 unsent += self._remove_payloads([old for old in removed if old and old.payload])
                 if len(unsent) >= PAYLOAD_CHECK_SIZE:
-                    self._remove_unnamed(unsent)
+                    self.remove_unnamed(unsent)
                     unsent = []
                 yield from outcomes
         finally:
-            self._remove_unnamed(unsent)
+            self.remove_unnamed(unsent)
             self._staging.close_opened()
 
     def _change_group(self, moves: list[Move]) -> list[Outcome]:
@@ -660,8 +673,13 @@ class NftbanStore(Store):
     def _new_record(self, task: Task) -> task_format.Record:
         record = task_format.new_record(task)
         if task.payload:
-            self.has_payload(task.payload)
+            self._require_own_payload(task)
         return record
+
+    def _require_own_payload(self, task: Task) -> None:
+        """Require that the payload of a new task is its data, or in the mail spool."""
+        if task.payload != f"{self._spool.data_dir}/{task.id}":
+            self.has_payload(task.payload)
 
     def _remove_payloads(self, removed: list[Task]) -> list[str]:
         """Remove the payloads of removed tasks from the mail spool; for a spooled mail its whole
@@ -669,8 +687,8 @@ class NftbanStore(Store):
 
         Return the payloads that another task may still need, as their tasks were not done.
         """
-        spool, root = self._spool.mail_spool, self._spool.root
-        below = f"{spool.rstrip('/')}/" if spool else "\0"
+        spool, root, data = self._spool.mail_spool, self._spool.root, f"{self._spool.data_dir}/"
+        below = (f"{spool.rstrip('/')}/", data) if spool else data
         is_plain = task_format.is_plain_path
         removed = [t for t in removed if t.payload.startswith(below) and is_plain(t.payload)]
         if not removed:
@@ -679,9 +697,11 @@ class NftbanStore(Store):
 
         done = [task.payload for task in removed if task.state is State.ACTIVE]
         unsure = [task.payload for task in removed if task.state is not State.ACTIVE]
-        if self._spool.durable and any(parts.is_mail(path, spool) for path in done):
+        kept = any(parts.is_mail(path, spool) or path.startswith(data) for path in done)
+        if self._spool.durable and kept:
             try:
-                # If a power cut brings the task back, it must find the mark that its mail was sent.
+                # If a power cut brings the task back, it must find its data, or the mark that its
+                # mail was sent.
                 self._folders[State.ACTIVE].sync()
             except (OSError, Unavailable):
                 done = []
@@ -689,7 +709,7 @@ class NftbanStore(Store):
         self._discard([*done, *sent])
         return [path for path in unsure if path not in sent]
 
-    def _remove_unnamed(self, payloads: list[str]) -> None:
+    def remove_unnamed(self, payloads: list[str]) -> None:
         """Remove these payloads, except those that another task names."""
         if not payloads:
             return
@@ -705,7 +725,7 @@ class NftbanStore(Store):
         for path in payloads:
             # The task is done, even if its payload is elsewhere, missing or not removable.
             with suppress(OSError, Refused):
-                parts.remove_payload(path, self._spool.mail_spool, self._spool.root)
+                parts.remove_payload(path, self._spool.payload_root(path), self._spool.root)
 
     def find_named_payloads(self, payloads: Collection[str]) -> dict[str, str]:
         """Return those of the payloads that a task names, with the path of its file.
@@ -725,6 +745,24 @@ class NftbanStore(Store):
         )
 
     # ---- outside the Store protocol: for the queue commands
+
+    def write_data(self, task: Task, chunks: Iterable[bytes]) -> Task:
+        """Write the data of a new task, durably; return the task with its path. If the task is not
+        added then, the data is for `remove_unnamed`.
+
+        Raises:
+            Unsupported: a task file cannot contain the path.
+            Unavailable: it cannot be written; nothing is left of it.
+        """
+        from engine.formats.nftban.task_data import write_data
+
+        path = write_data(self._spool.data_dir, self._spool.root, task.id, chunks)
+        return task._replace(payload=path)
+
+    @property
+    def payload_hint(self) -> str:
+        """The payload paths that `has_payload` expects."""
+        return f"expected the absolute path of a file below {self._spool.mail_spool}"
 
     def has_payload(self, path: str) -> bool:
         """True if the payload file of a new task exists; also if no file is required.

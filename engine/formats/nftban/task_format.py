@@ -118,6 +118,38 @@ class Record(NamedTuple):
     """TASK_* fields that the contract does not name; kept unchanged."""
 
 
+KEY_FIELD = "TASK_KEY"
+"""The field of a key: a task is added once while one with its key waits. Not in the contract."""
+
+MAX_KEY_LENGTH = 200
+"""Maximum characters of a key."""
+
+
+def mark_of_key(key: str) -> str:
+    """The part of an id that tasks with one key share: a digest, so that one listing of names finds
+    them, also after another program wrote the file without the key."""
+    from hashlib import blake2b  # only for tasks with a key
+
+    return f"k{blake2b(key.encode(), digest_size=8).hexdigest()}"
+
+
+def mark_in_name(name: str) -> str:
+    """The mark of a key in a file name or an id; "" if there is none."""
+    stamp, mark, digest = name.partition("-")[0].rpartition("k")
+    return f"k{digest}" if stamp and mark else ""
+
+
+def require_key(key: str) -> None:
+    """Require that a text may be the key of a task.
+
+    Raises:
+        Refused: it is too long, or a file would not keep it as it is.
+    """
+    if len(key) > MAX_KEY_LENGTH or shell_text(key) != key:
+        expected = f'expected at most {MAX_KEY_LENGTH} printable characters, none of " $ ` \\'
+        raise Refused(f"key {key[:40]!r}: {expected}")
+
+
 def id_in_name(name: str) -> str | None:
     """Return the task id in a file name; None if it is not a task file's name."""
     if not name.endswith(SUFFIX):
@@ -331,6 +363,7 @@ def new_record(task: Task) -> Record:
         due=whole_seconds(task.due) if task.due else 0,
         error=contract_error(task.error) if task.error else "",
         payload=task.payload,
+        extra_fields=((KEY_FIELD, key),) if (key := task.extra.get(KEY_FIELD, "")) else (),
     )
 
 

@@ -8,12 +8,15 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from engine.formats.base.format import Setup
-from engine.formats.nftban.store import NftbanStore
+from engine.formats.nftban.queue_folders import spool_folders
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.model import State, Task
 from engine.monitor import prometheus
-from engine.store import Gone, Unavailable, Unsupported
+from engine.store import MAX_PART_BYTES, Gone, Unavailable, Unsupported
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.command_errors import print_error
+from engine.system.files import Refused
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from engine.work.handlers import Context, Failed, Fatal, Handler
@@ -40,19 +43,19 @@ def handlers(
     built_in: dict[str, Handler] = {}
     if setup.mail.is_ours:
         built_in["mail_send"] = mailing or setup.mail.handler()
+    spool = spool_folders(setup)
     built_in |= {
-        kind: with_payload(handler, setup.queue.mail_spool, setup.queue.root)
+        kind: with_payload(handler, spool)
         for kind, handler in deliver_handlers(setup, closing).items()
     }
     if not setup.programs:
         return built_in
     from engine.system.supervisor import SupervisorPool
     from engine.work.command import CommandHandler
-    from engine.work.handlers import guard_payload
 
     supervisors = closing.enter_context(SupervisorPool())
     return built_in | {
-        kind: guard_payload(
+        kind: with_data(
             CommandHandler(
                 handler.command,
                 handler.timeout,
@@ -60,25 +63,51 @@ def handlers(
                 handler.environment,
                 supervisors.run,
             ),
-            setup.queue.mail_spool,
-            setup.queue.root,
+            spool,
         )
         for kind, handler in setup.programs.items()
     }
 
 
-def with_payload(handler: Handler, mail_spool: str, root: str) -> Handler:
-    """Wrap a handler so that the payload file of its task is its data; only a plain file below the
-    mail spool is read."""
+def with_data(handler: Handler, spool: SpoolFolders) -> Handler:
+    """Wrap a handler so that it gets the data of its task as an open file; any other payload must
+    be in the mail spool."""
+    from engine.work.handlers import guard_payload
+
+    guarded = guard_payload(handler, spool.mail_spool, spool.root)
+
+    def run(task: Task, context: Context) -> object:
+        if spool.payload_root(task.payload) != spool.data_dir:
+            return guarded(task, context)
+        from engine.formats.nftban.task_data import open_data
+
+        try:
+            fd = open_data(task.payload, spool.data_dir, spool.root)
+        except Refused as refusal:
+            raise Fatal(f"its data {task.payload} {refusal}") from refusal
+        except OSError as error:
+            raise Failed(f"its data cannot be opened: {error_text(error)}") from error
+        with closing_fd(fd):
+            return handler(task, context._replace(data_fd=fd))
+
+    return run
+
+
+def with_payload(handler: Handler, spool: SpoolFolders) -> Handler:
+    """Wrap a handler so that the payload file of its task is its data; only a plain file in the
+    folder for it is read."""
     from engine.formats.nftban import parts
 
     def run(task: Task, context: Context) -> object:
+        root = spool.payload_root(task.payload)
         try:
-            data = parts.read_part(parts.PAYLOAD, task.payload, mail_spool, root)
+            data = parts.read_part(parts.PAYLOAD, task.payload, root, spool.root)
         except Unsupported as error:
             raise Fatal(f"payload not read: {error}") from error
         except (Gone, Unavailable) as error:
             raise Failed(f"payload not read: {error}") from error
+        if len(data) == MAX_PART_BYTES:
+            raise Fatal(f"payload not sent: expected less than {MAX_PART_BYTES:,} bytes")
         return handler(task, context._replace(data=data))
 
     return run

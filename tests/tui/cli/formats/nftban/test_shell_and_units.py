@@ -328,7 +328,7 @@ def test_a_function_takes_a_dash_for_a_text(place: Place) -> None:
 
 VALUES = {
     "a b  c": "a b  c",
-    'it\'s "so"': "it_s _so_",
+    'it\'s "so"': "it's _so_",
     "$(touch pwned) `touch pwned` $HOME": "_(touch pwned) _touch pwned_ _HOME",
     "--": "--",
     "-h": "-h",

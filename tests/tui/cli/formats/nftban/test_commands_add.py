@@ -1,0 +1,142 @@
+"""`queue add` with data, a time and a key; and the data on the standard input of its handler."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from engine.formats.nftban.task_format import MAX_KEY_LENGTH
+from tests import command
+from tests.nftban_queues import Run, clean_environment, store_at, tasks_at, write_config
+
+SETTINGS = """\
+handlers: {report: {command: [sh, -c, 'cat >got; echo "$TASK_PAYLOAD_FILE" >path']}}
+queue: {syslog: ""}
+"""
+BYTES = b"\0\xff\x1b[31m\r\n$(id)" * 300_000
+
+
+def data_at(root: str) -> list[str]:
+    """The names of all data of tasks."""
+    return sorted(path.name for path in Path(root, "queue", "data").glob("*"))
+
+
+Add: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def add(root: str, spooldeck: Run, tmp_path: Path) -> Add:
+    """Run `queue add` in a folder with files of data."""
+    (tmp_path / "bytes").write_bytes(BYTES)
+    (tmp_path / "empty").touch()
+    return lambda *words: spooldeck("--root", root, "queue", "add", *words, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["bytes", "empty"])
+def test_a_handler_gets_the_data_on_standard_input(
+    root: str, add: Add, spooldeck: Run, tmp_path: Path, name: str
+) -> None:
+    """Any bytes arrive, of a file of any size, and none; its path is in the environment, and after
+    the task the file is gone."""
+    config = write_config(root, SETTINGS.replace("got", str(tmp_path / "got")))
+    config = write_config(root, Path(config).read_text().replace(">path", f">{tmp_path}/path"))
+    assert add("report", "--data", name).returncode == 0
+    (task,) = tasks_at(root)
+    run = spooldeck("--config", config, "--root", root, "queue", "process-next")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert (tmp_path / "got").read_bytes() == (tmp_path / name).read_bytes()
+    assert (tmp_path / "path").read_text() == f"{task.payload}\n"
+    assert data_at(root) == []
+
+
+def test_a_task_without_its_data_is_not_run(root: str, add: Add, spooldeck: Run) -> None:
+    """If its data was removed, it is dead with the reason; its handler is not started."""
+    add("report", "--data", "bytes")
+    (task,) = tasks_at(root)
+    Path(task.payload).unlink()
+    config = write_config(root, SETTINGS)
+    spooldeck("--config", config, "--root", root, "queue", "process-next")
+    (dead,) = tasks_at(root, "dlq")
+    assert dead.error.endswith(f"{task.id} is not there")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("report --data missing", "--data missing: No such file or directory"),
+        ("report --data .", "--data .: Is a directory"),
+        ("mail_send --data bytes", "mail_send takes a mail of the mail spool"),
+        ("Report --data bytes", "task type 'Report': expected a-z 0-9 _"),
+        ("report text {root}/mailspool/x --data bytes", "a payload and data: expected one of them"),
+        ("report --at someday", "at 'someday': expected a time to come"),
+        ("report --delay 8d", "due at most 7 days from now"),
+        ("report --delay soon", "expected a duration such as 30s"),
+        ("report --delay 1m --at 14:00", "--delay and --at: expected one of them"),
+        ("report --key $HOME", "key '$HOME': expected at most 200 printable characters"),
+        ("report --key " + "x" * (MAX_KEY_LENGTH + 1), "expected at most 200 printable"),
+        ("--batch bytes --key k", "are for one task: with --batch expected in the JSON"),
+    ],
+)
+def test_what_cannot_be_added_is_refused(root: str, add: Add, words: str, reason: str) -> None:
+    """One line has what was wrong and what was expected; no task and no data is left."""
+    run = add(*(word.replace("{root}", root) for word in words.split()))
+    assert (run.returncode, run.stdout) == (64, "")
+    assert reason in run.stderr
+    assert tasks_at(root) == []
+    assert data_at(root) == []
+
+
+def test_a_task_waits_for_its_time(root: str, add: Add) -> None:
+    """`--delay` and `--at` are the earliest times of the first run, in the field that NFTBan's
+    program waits for too; a time that has passed is none."""
+    before = time.time()
+    for words in (("--delay", "10m"), ("--at", "+2h"), ("--at", "-1h")):
+        add("report", *words)
+    first, second, third = (task.due or 0.0 for task in tasks_at(root))
+    assert 600 <= first - before < 660 and 7200 <= second - before < 7260
+    assert third == 0
+    with store_at(root, lambda: before + 599) as store:
+        assert [task.due for task in store.take(before + 599, "test", 9)] == [0]
+
+
+def test_of_many_at_once_one_key_adds_one(root: str, tmp_path: Path) -> None:
+    """Of several processes that add the same key, one adds its task; the others report it with exit
+    code 2 and leave no data."""
+    env = clean_environment(tmp_path)
+    words = ["queue", "add", "report", "--root", root, "--key", "nightly: \xfcber", "--data", "-"]
+    runs = [
+        command.Popen(words, env=env, text=True, stdin=-1, stdout=-1, stderr=-1) for _ in range(4)
+    ]
+    answers = [run.communicate("data") for run in runs]
+    assert sorted(run.returncode for run in runs) == [0, 2, 2, 2]
+    (task,) = tasks_at(root)
+    assert data_at(root) == [task.id]
+    reports = {error for _, error in answers if error}
+    assert reports == {
+        f"spooldeck: there already: {task.id} waits with this key; nothing was added\n"
+    }
+
+
+def test_a_batch_has_data_times_and_keys(root: str, add: Add, tmp_path: Path) -> None:
+    """A JSON line has the options by name; a key that waits, also from a line before, is reported
+    with the number of its line, and what other versions may know is refused."""
+    lines: list[dict[str, object]] = [
+        {"kind": "report", "data": "\xe4\0", "key": "k"},
+        {"kind": "report", "data": "x", "key": "k"},
+        {"kind": "report", "delay": "1h"},
+    ]
+    (tmp_path / "lines").write_text("\n".join(map(json.dumps, lines)))
+    run = add("--batch", "lines")
+    assert (run.returncode, len(run.stdout.split())) == (2, 2)
+    first, second = tasks_at(root)
+    assert f"line 2: there already: {first.id} waits with this key" in run.stderr
+    assert Path(first.payload).read_bytes() == "\xe4\0".encode()
+    assert data_at(root) == [first.id]
+    assert (second.due or 0) > time.time() + 3500
+    (tmp_path / "lines").write_text('{"kind": "report", "priority": "1"}\n')
+    run = add("--batch", "lines")
+    assert (run.returncode, "key 'priority': expected one of kind" in run.stderr) == (64, True)
