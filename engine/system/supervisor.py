@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, NoReturn
 from engine.system.users import Account
 from engine.text.error_text import error_text
 
-MAX_OUTPUT_BYTES = 8192
+MAX_OUTPUT_BYTES = 64 << 10
 """Bytes of output to keep (the last ones): a program may print without end."""
 
 KILL_DELAY_SECONDS = 5.0
@@ -545,7 +545,8 @@ class _Supervisor:
                 return True
             if not more:
                 return False
-            self._collected = (self._collected + more)[-MAX_OUTPUT_BYTES:]
+            whole = more if len(more) >= MAX_OUTPUT_BYTES else self._collected + more
+            self._collected = whole[-MAX_OUTPUT_BYTES:]
         return True
 
     def _write(self) -> bool:

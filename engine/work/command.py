@@ -26,11 +26,13 @@ class CommandHandler:
         environ: Mapping[str, str | None] = {},
         run: Callable[[Program, float, Callable[[], bool]], ProgramResult] = run_supervised,
         fatal_statuses: Container[int] = (),
+        keep: Callable[[Task, bytes, str], None] = lambda task, output, how: None,
     ) -> None:
         """`account` is the user to run it as; None: the present user. `environ` is added to the
         clean environment of `run_program.environment`; a value of None passes on our own variable,
         if set. `run` runs the program: a worker passes that of its `SupervisorPool`. An exit
-        status of `fatal_statuses` means that no further attempt can succeed."""
+        status of `fatal_statuses` means that no further attempt can succeed. `keep` gets the
+        output of each run that was started, and how it ended."""
         self._argv = tuple(argv)
         self._timeout = timeout
         self._account = account
@@ -38,7 +40,7 @@ class CommandHandler:
         self._environ = run_program.environment(os.environ, account) | {
             name: value for name, value in added.items() if value is not None
         }
-        self._run, self._fatal_statuses = run, fatal_statuses
+        self._run, self._fatal_statuses, self._keep = run, fatal_statuses, keep
 
     def __call__(self, task: Task, context: Context) -> bytes:
         """Run the program until it ends, even if it cannot be killed; return its output.
@@ -63,6 +65,7 @@ class CommandHandler:
             verb = "follow" if error.started else "start"
             raises = Lacking if error.is_lack else Failed
             raise raises(f"cannot {verb} {self._argv[0]}: {error}") from error
+        self._keep(task, ran.output, ran.end_reason or _status(ran.status))
         if ran.status == 0 and not ran.end_reason:
             return ran.output
         output, whole = shorten_output(ran.output), ran.output.decode("utf-8", "replace").strip()
@@ -106,7 +109,7 @@ def last_lines(output: bytes) -> str:
 def _status(code: int | None) -> str:
     if code is None:
         return "its supervisor was killed, exit status unknown"
-    if code > 0:
+    if code >= 0:
         return f"exit status {code}"
     try:
         name = signal.Signals(-code).name

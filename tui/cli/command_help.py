@@ -236,7 +236,7 @@ destinations | place text, unknown text?, destinations destination[]
 destinations --dry-run | verb text, destination text, effect text, now text?, count number, \
 command text
 destinations --apply | destination text, done text, op text?
-log | when time?, level text, text text, log text, hidden_bytes number, torn flag
+log | when time?, level text, text text, log text, hidden_bytes number, torn flag, output text?
 control | place text, facts text{}, warnings text[], facts_unknown text?, controls control[]
 control --dry-run | +control, order object, would text, count number, command text?
 control --apply | control text, said text[], op text?

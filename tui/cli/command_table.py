@@ -148,6 +148,7 @@ destinations @reason @plan @count @json | print.destinations:destinations | heal
         destination of deliveries; exit 0 OK, 1 one is unhealthy
     words [VERB|ORIGIN|PLACE...] | block, unblock or probe an ORIGIN; else list those of a PLACE
 log @place @filter | print.log:log +listing | the log lines of a place, merged by time
+    --id ID | only lines about this task, and what its handler printed
     --level LEVEL | minimum level
     @since
     --lines N:count=200 | at most N lines (200)

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from engine.locks.token_buckets import describe_bucket
+from engine.logs.kept_output import KeptOutput
 from engine.logs.merged_log import Mentions
 from engine.logs.task_events import Attempt, EventKind, TaskEvent
 from engine.model import Part, Relative, Relatives, State, Task
 from engine.operations.notes import Note
 from engine.policy import died_at
 from engine.text.figure import UNKNOWN
-from engine.text.figures import format_count
-from engine.text.safe import safe_line, state_name
+from engine.text.figures import format_bytes, format_count
+from engine.text.safe import safe_line, safe_lines, state_name
 from engine.text.times import format_rough_duration
 from tui.session.index_queries import CheckedCluster
 from tui.task.why_waiting import NO_OUTLOOK, TaskOutlook
@@ -57,6 +58,10 @@ class LogFindings(NamedTuple):
     """Why that log is not copied; "" if it is."""
     history: tuple[TaskEvent, ...] = ()
     attempts: tuple[Attempt, ...] = ()
+    outputs: tuple[KeptOutput, ...] = ()
+    """What its handler printed in its last runs."""
+    output_problem: str = ""
+    """Why that could not be read; "" if it could."""
 
 
 NOT_SEARCHED, NO_RELATIVES = LogFindings(), Relatives()
@@ -116,7 +121,7 @@ def part_counts(details: TaskDetails) -> dict[str, str]:
     counts = {"summary": ""} | ({"payload": ""} if details.parts else {})
     if findings.attempts or findings.history:
         counts["attempts"] = f"{len(findings.attempts):,}"
-    if findings.error or (log is not None and log.lines):
+    if findings.error or findings.outputs or (log is not None and log.lines):
         counts["log"] = f"{len(log.lines) if log is not None else 0:,}"
     if details.parts:
         counts["files"] = f"{len(details.parts):,}"
@@ -508,6 +513,27 @@ def log_lines(details: TaskDetails, width: int) -> Text:
         found_none = safe_line(findings.problem or findings.note) or "no log lines yet"
         nothing = found_none if is_read else _search_coverage(details)
         lines.append(((f" {nothing}", "muted"),))
+    return lines
+
+
+MAX_OUTPUT_LINES = 200
+"""Lines shown of the output of one run: the last ones."""
+
+
+def output_lines(findings: LogFindings, width: int) -> Text:
+    """What the handler printed in each run, the end of it."""
+    lines: Text = []
+    if findings.output_problem:
+        lines.append(((f" output not read: {safe_line(findings.output_problem)}", "warn"),))
+    for output in findings.outputs:
+        size = format_bytes(len(output.data))
+        until, how = format_clock(output.ended), safe_line(output.how)
+        lines += [BLANK_LINE, part_line(f"output of the run to {until}: {how}, {size}")]
+        printed = safe_lines(output.data)
+        if (more := len(printed) - MAX_OUTPUT_LINES) > 0:
+            lines.append(((f" {more:,} lines before these: spooldeck log --id", "muted"),))
+        for line in printed[-MAX_OUTPUT_LINES:]:
+            lines += [((f" {piece}", ""),) for piece in fold_text(line, max(8, width - 2))]
     return lines
 
 

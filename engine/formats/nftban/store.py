@@ -154,6 +154,11 @@ class SpoolFolders(NamedTuple):
         """The folder of the data of tasks; in the parent of pending/."""
         return f"{os.path.dirname(self.pending.rstrip('/'))}/{DATA_NAME}"
 
+    @property
+    def output_dir(self) -> str:
+        """The folder of what handlers printed; in the parent of pending/."""
+        return f"{os.path.dirname(self.pending.rstrip('/'))}/output"
+
     def payload_root(self, payload: str) -> str:
         """The folder that must contain a payload: that of the data of tasks, or the mail spool."""
         return self.data_dir if payload.startswith(f"{self.data_dir}/") else self.mail_spool

@@ -112,7 +112,7 @@ def test_a_program_that_cannot_be_started_is_a_lack_of_the_worker(tmp_path: Path
         CommandHandler(["/bin/true"], LONG)(TASK._replace(description="x" * (1 << 21)), Context())
 
 
-LINES = b"\n".join(b"line %03d" % n for n in range(1000))
+LINES = b"\n".join(b"line %03d" % (n % 1000) for n in range(10_000))
 
 
 @each(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from engine.formats.base.format import Setup
 from engine.formats.nftban.queue_folders import spool_folders
 from engine.formats.nftban.store import NftbanStore, SpoolFolders
+from engine.logs.kept_output import KeptOutput, OutputFiles
 from engine.model import State, Task
 from engine.monitor import prometheus
 from engine.store import MAX_PART_BYTES, Gone, Unavailable, Unsupported
@@ -50,10 +51,20 @@ def handlers(
     }
     if not setup.programs:
         return built_in
-    from engine.system.supervisor import SupervisorPool
+    from engine.system.supervisor import MAX_OUTPUT_BYTES, SupervisorPool
     from engine.work.command import CommandHandler
 
     supervisors = closing.enter_context(SupervisorPool())
+    outputs = OutputFiles(spool.output_dir, spool.root)
+
+    def keep(task: Task, output: bytes, how: str) -> None:
+        if len(output) >= MAX_OUTPUT_BYTES:
+            how += ", the end of its output"
+        try:
+            outputs.keep(task.id, KeptOutput(time.time(), how, output))
+        except OSError as error:
+            print_error(f"output of {task.id} not kept: {spool.output_dir}: {error_text(error)}")
+
     return built_in | {
         kind: with_data(
             CommandHandler(
@@ -62,6 +73,7 @@ def handlers(
                 setup.handler_account(kind, store.opened_stat),
                 handler.environment,
                 supervisors.run,
+                keep=keep,
             ),
             spool,
         )
@@ -179,6 +191,12 @@ def apply_retention(setup: Setup, store: NftbanStore) -> None:
     except OSError as error:
         print_error(f"cannot remove old dead tasks: {error}")
     keeper.sweep_quietly(store)
+    spool = spool_folders(setup)
+    outputs = OutputFiles(spool.output_dir, spool.root)
+    try:
+        outputs.sweep(keeper.run_clock.note(time.time()).age)
+    except OSError as error:
+        print_error(f"cannot remove old output of handlers: {error}")
     try:
         if setup.mail.has_spooled():
             keeper.sweep_mail(setup.mail.spool(), time.time())

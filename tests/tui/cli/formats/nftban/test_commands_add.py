@@ -140,3 +140,35 @@ def test_a_batch_has_data_times_and_keys(root: str, add: Add, tmp_path: Path) ->
     (tmp_path / "lines").write_text('{"kind": "report", "priority": "1"}\n')
     run = add("--batch", "lines")
     assert (run.returncode, "key 'priority': expected one of kind" in run.stderr) == (64, True)
+
+
+PRINTS = """\
+handlers:
+  report: {command: [sh, -c, 'printf "caf\\303\\251 \\377\\033[31m\\n"; echo error >&2; false']}
+  quick: {command: [echo, done well]}
+  quiet: {command: ["true"]}
+queue: {syslog: ""}
+"""
+
+
+def test_what_a_handler_printed_is_shown_with_the_log(root: str, add: Add, spooldeck: Run) -> None:
+    """`log --id` has the lines about a task and, as text, what its runs printed, also when they
+    succeeded; of a handler that printed nothing, only the lines."""
+    config = write_config(root, PRINTS)
+    for kind in ("report", "quick", "quiet"):
+        ident = add(kind).stdout.strip()
+        spooldeck("--config", config, "--root", root, "queue", "process-next", "--quiet")
+        shown = spooldeck("--root", root, "log", "--id", ident).stdout.splitlines()
+        assert [ident in line for line in shown[:3]] == [True] * 3
+        printed = {
+            "report": ["  caf\xe9 \ufffd\ufffd[31m", "  error"],
+            "quick": ["  done well"],
+            "quiet": [],
+        }[kind]
+        assert shown[len(shown) - len(printed) :] == printed
+        assert sum("output of the run to" in line for line in shown) == bool(printed)
+    run = spooldeck("--root", root, "log", "--json", "--id", tasks_at(root)[0].id)
+    (row,) = (row for row in map(json.loads, run.stdout.splitlines()) if row["output"])
+    assert (row["text"], row["output"]) == ("exit status 1", "caf\xe9 \ufffd\x1b[31m\nerror\n")
+    refused = spooldeck("--root", root, "log", "--id", "x", "--filter", "y")
+    assert (refused.returncode, "--id: expected without --filter" in refused.stderr) == (64, True)
