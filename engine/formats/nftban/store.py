@@ -677,14 +677,9 @@ class NftbanStore(Store):
 
     def _new_record(self, task: Task) -> task_format.Record:
         record = task_format.new_record(task)
-        if task.payload:
-            self._require_own_payload(task)
-        return record
-
-    def _require_own_payload(self, task: Task) -> None:
-        """Require that the payload of a new task is its data, or in the mail spool."""
-        if task.payload != f"{self._spool.data_dir}/{task.id}":
+        if task.payload and task.payload != f"{self._spool.data_dir}/{task.id}":
             self.has_payload(task.payload)
+        return record
 
     def _remove_payloads(self, removed: list[Task]) -> list[str]:
         """Remove the payloads of removed tasks from the mail spool; for a spooled mail its whole
@@ -763,11 +758,6 @@ class NftbanStore(Store):
 
         path = write_data(self._spool.data_dir, self._spool.root, task.id, chunks)
         return task._replace(payload=path)
-
-    @property
-    def payload_hint(self) -> str:
-        """The payload paths that `has_payload` expects."""
-        return f"expected the absolute path of a file below {self._spool.mail_spool}"
 
     def has_payload(self, path: str) -> bool:
         """True if the payload file of a new task exists; also if no file is required.

@@ -79,16 +79,19 @@ def log(
     finally:
         book.close()
     if id:
-        _print_outputs(found, id, as_json=json)
+        outputs = _print_outputs(found, id, as_json=json)
+        if not entries and not outputs:
+            print_error(f"no log line about {safe_line(id)}, and no output")
     return 0
 
 
-def _print_outputs(place: Place, ident: str, *, as_json: bool) -> None:
+def _print_outputs(place: Place, ident: str, *, as_json: bool) -> int:
+    """Print what the runs of a task printed; return their number."""
     try:
         outputs = place.outputs(ident)
     except OSError as error:
         print_error(f"output of {safe_line(ident)} not read: {error_text(error)}")
-        return
+        return 0
     for output in outputs:
         values = {
             **time_fields("when", output.ended),
@@ -103,6 +106,7 @@ def _print_outputs(place: Place, ident: str, *, as_json: bool) -> None:
         head = f"output of the run to {format_time(output.ended)}: {safe_line(output.how)}, {size}"
         text = [head, *(f"  {line}" for line in safe_lines(output.data))]
         print_answer(Answer(partial(dict, values), partial(list, text)), as_json=as_json)
+    return len(outputs)
 
 
 def _fetch(place: Place, before: str) -> str:

@@ -266,7 +266,8 @@ def _make_task(store: NftbanStore, new: NewTask, now: float) -> Task:
         new_record(task)  # refuses it before the data is written
         return store.write_data(task, new.data)
     if not store.has_payload(task.payload):
-        raise Unsupported(f"payload path {task.payload!r}: no such file, {store.payload_hint}")
+        expected = "expected the absolute path of a file in the mail spool"
+        raise Unsupported(f"payload path {task.payload!r}: no such file, {expected}")
     return task
 
 
