@@ -1,5 +1,6 @@
 """The text of a task file: the contract's own files, both parsers, and what shells make of it."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -252,6 +253,41 @@ def test_shells_read_what_we_write(shell: str, tmp_path: Path) -> None:
             (tmp_path / f"{name}.task").write_bytes(render_task(version))
             written.append(version)
     assert sourced(shell, tmp_path) == [as_sourced(record) for record in written]
+    assert not (tmp_path / "ran").exists()
+
+
+REWRITE = """
+set -u
+for file in "$1"/*.task; do
+    . "$file"
+    cat >"$file" <<EOF
+TASK_ID="$TASK_ID"
+TASK_TYPE="$TASK_TYPE"
+TASK_DESCRIPTION="$TASK_DESCRIPTION"
+TASK_CREATED_EPOCH="$TASK_CREATED_EPOCH"
+TASK_RETRIES="$((TASK_RETRIES + 1))"
+TASK_NEXT_ATTEMPT_EPOCH="60"
+TASK_LAST_ERROR="$TASK_LAST_ERROR"
+TASK_PAYLOAD_FILE="$TASK_PAYLOAD_FILE"
+EOF
+done
+"""
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_shells_write_back_what_we_wrote(shell: str, tmp_path: Path) -> None:
+    """A shell that writes values back without quoting, as the real program does, changes no text
+    and runs nothing, how often ever it does so."""
+    tasks = [a_task(number, description=text, error=text) for number, text in enumerate(HOSTILE)]
+    records = [task_format.new_record(task) for task in tasks]
+    for record in records:
+        (tmp_path / f"{record.id}.task").write_bytes(render_task(record))
+    for _ in range(2):
+        command = [shutil.which(shell) or shell, "-c", REWRITE, shell, str(tmp_path)]
+        subprocess.run(command, check=True, cwd=tmp_path, env={"PATH": os.environ["PATH"]})
+    for record in records:
+        again = parse_task((tmp_path / f"{record.id}.task").read_bytes(), record.id)
+        assert again == record._replace(retries=2, due=60)
     assert not (tmp_path / "ran").exists()
 
 
