@@ -724,9 +724,14 @@ class Setup(NamedTuple):
         self.log_lines([(level, text, time.time())], if_allowed=True)
 
     def log_queued(self, *tasks: Task) -> None:
-        """Log new tasks in the words of the contract, with their stored descriptions."""
+        """Log new tasks in the words of the contract, with their stored descriptions; then when a
+        delayed one is due, from which its waiting time counts."""
         now = time.time()
-        texts = (f"{t.id} ({t.kind}: {shell_text(t.description)})" for t in tasks)
+        texts = (
+            f"{t.id} ({t.kind}: {shell_text(t.description)})"
+            + (f", due in {t.due - now:.0f}s" if t.due and t.due > now else "")
+            for t in tasks
+        )
         lines = [("INFO", f"Task queued: {text}", now) for text in texts]
         self.log_lines(lines, if_allowed=True)
 
