@@ -434,7 +434,8 @@ def timeline_lines(details: TaskDetails, now: float, width: int) -> Text:
     dated = sum(one.outcome is not None for one in details.findings.attempts) or has_end
     rows[1:1] = [(None, (text, "warn")) for text in _undated_attempts(details, dated)]
     if task.state is State.PENDING and task.due is not None and task.due > now:
-        rows.append((task.due, ("backoff ends", "line")))
+        ends = "delay ends" if task.attempts == 0 and not task.error else "backoff ends"
+        rows.append((task.due, (ends, "line")))
     if start is not None and start.when is not None and not details.gone:
         rows.append((start.when, ("runs at about this time", "line")))
     lines: Text = []

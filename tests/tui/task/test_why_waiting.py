@@ -124,8 +124,8 @@ async def test_a_due_task_waits_for_a_worker(root: Path) -> None:
         free, text = await lock_of(root), "due for 47m, no worker running"
         assert await why(task, lock=free) == f"{text}: lock is free, {RAN}"
         assert await why(younger, lock=free) == "1 older task first"
-        backoff = "backoff until 09:46:08Z (in 4m)"
-        assert await why(later, lock=free) == f"{backoff}; then 3 older tasks first"
+        delayed = "delayed until 09:46:08Z (in 4m)"
+        assert await why(later, lock=free) == f"{delayed}; then 3 older tasks first"
         assert await why(younger, NOW + 2820, lock=free) == (
             f"1 older task first; {UNSEEN}: lock is free, last run 47m ago"
         )
