@@ -157,15 +157,15 @@ class SpoolFolders(NamedTuple):
     @property
     def output_dir(self) -> str:
         """The folder of what handlers printed; in the parent of pending/."""
-        return f"{os.path.dirname(self.pending.rstrip('/'))}/output"
+        return f"{os.path.dirname(self.pending.rstrip('/'))}/{OUTPUT_NAME}"
 
     def payload_root(self, payload: str) -> str:
         """The folder that must contain a payload: that of the data of tasks, or the mail spool."""
         return self.data_dir if payload.startswith(f"{self.data_dir}/") else self.mail_spool
 
 
-DATA_NAME = "data"
-"""Name of the folder of the data of tasks, see `task_data`."""
+DATA_NAME, OUTPUT_NAME = "data", "output"
+"""Names of the folders of the data of tasks (`task_data`) and of what handlers printed."""
 
 EXCLUSIVE_MARKER = "exclusive"
 """Marker file in the staging directory: no other program uses this spool.

@@ -16,12 +16,11 @@ from engine.formats.nftban.doctor.evidence import (
     show_content_command,
     show_owner_command,
 )
-from engine.formats.nftban.doctor.place_facts import PlaceFacts, is_hidden
+from engine.formats.nftban.doctor.place_facts import PlaceFacts, data_folders, is_hidden
 from engine.formats.nftban.quarantine import REASON_SUFFIX
 from engine.formats.nftban.recovery import MIN_UNCHANGED_SECONDS
 from engine.formats.nftban.staging import QUARANTINE_NAME as CORRUPT
 from engine.formats.nftban.staging import STAGING_NAME
-from engine.formats.nftban.store import DATA_NAME
 from engine.formats.nftban.task_data import find_orphans
 from engine.formats.nftban.task_format import SUFFIX
 from engine.locks.lock_holder import PROC_HIDES, PROC_LACKS
@@ -141,7 +140,7 @@ def check_quarantine(facts: PlaceFacts) -> Iterator[Finding]:
 
 def check_data(facts: PlaceFacts) -> Iterator[Finding]:
     """Check for data without a task: an add was killed, or a removal did not succeed."""
-    folder = f"{os.path.dirname(facts.queue.pending)}/{DATA_NAME}"
+    folder = data_folders(facts.queue)[0]
     yield from report_unread([folder])
     tasks = [facts.queue.pending, facts.queue.work, facts.queue.dlq, facts.staging]
     tasks += [f"{facts.staging}/{name}" for name in ("held", "trash", "twice", CORRUPT)]
