@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from engine import verbs
 from engine.formats.nftban import hint, task_format
 from engine.formats.nftban.store import SpoolFolders, make_spool
 from engine.locks import lock_file, queue_lock
@@ -368,8 +369,9 @@ def _added_at(now: float, name: str) -> str:
     if new != NEW:
         return name
     kind, nth = rest.split()
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
-    return f"{stamp}-{kind}-{int(nth):04x}{wrapper.MARK.hex()}"
+    at = int(now) + int(nth) / verbs.MOMENTS_PER_SECOND
+    token = (wrapper.MARK + int(now).to_bytes(8)[-2:]).hex()
+    return verbs.enqueue(kind, at, token).id
 
 
 def _tasks_in(root: Path) -> dict[str, list[Place]]:
@@ -386,7 +388,7 @@ def _place(path: Path, ident: str, word: str) -> Place:
         record = task_format.parse_task(path.read_bytes(), ident)
     except Refused:
         return Place(word, -1)
-    name = NEW if ident.endswith(wrapper.MARK.hex()) else ident
+    name = NEW if ident.rpartition("-")[2].startswith(wrapper.MARK.hex()) else ident
     whole = record.description == f"the work of {name}"
     payload = not record.payload or Path(record.payload).exists()
     return Place(word, record.retries if whole and payload else -1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 
 from engine.formats.nftban import task_format
 from engine.formats.nftban.parts import open_payload
@@ -91,6 +92,7 @@ def _without_task(names: list[str], queue_folders: Collection[str]) -> list[str]
         return names
     known: set[str] = set()
     for folder in (*queue_folders, *queue_folders):  # twice: a task may move to one listed before
-        for name in files.list_names(folder) if files.is_folder(folder) else ():
-            known.update(name.split("."))  # ID.task, D.ID.pending.work..., ID.task.TOKEN
+        with suppress(FileNotFoundError):  # made on demand; any other error is unknown data
+            for name in files.list_names(folder):
+                known.update(name.split("."))  # ID.task, D.ID.pending.work..., ID.task.TOKEN
     return [name for name in names if name not in known]

@@ -103,6 +103,9 @@ def test_orphans_are_old_data_without_any_file_of_a_task(spool: SpoolFolders) ->
 
     assert orphans(task_data.ORPHAN_SECONDS + 1) == [f"{queue}/data/lost"]
     assert orphans(task_data.ORPHAN_SECONDS - 1) == []
+    (queue / "missing").touch()
+    with pytest.raises(NotADirectoryError):
+        orphans(task_data.ORPHAN_SECONDS + 1)
 
 
 def keyed(number: int, key: str) -> Task:
