@@ -482,6 +482,12 @@ _added_of_many = _added._replace(after={0: _of(WAITING)})
 _waits = {PATIENT: _stays(WAITING)}
 _patient = _task(PATIENT, WAITING, due=WAITS_LONG)
 _dead = _prepared(*(_task(ident, DEAD) for ident in (DEAD_1, DEAD_2, DEAD_3)))
+
+
+def _given(root: Path) -> None:
+    (root / "given").write_bytes(b"data of a task\n" * 9)
+
+
 _leftovers = _prepared(
     _patient,
     _task(ORPHAN, ACTIVE),
@@ -533,6 +539,9 @@ CASES: Mapping[str, _Scenario] = {
         _add, _prepared(bare, another_s), {f"{NEW} report 0": _added}, 0, 20, counted=0
     ),
     "add": _Scenario(_add, _patient, {f"{NEW} report 0": _added, **_waits}, 0, 11),
+    "add-data": _Scenario(
+        f"{_add} --data {{root}}/given", _given, {f"{NEW} report 0": _added_of_many}, 0, 18
+    ),
     "add-batch": _Scenario(
         "queue add --batch",
         _with(_task(DEAD_1, DEAD)),
