@@ -159,6 +159,12 @@ class SpoolFolders(NamedTuple):
         """The folder of what handlers printed; in the parent of pending/."""
         return f"{os.path.dirname(self.pending.rstrip('/'))}/{OUTPUT_NAME}"
 
+    def own_payload(self, task: Task) -> str:
+        """The payload path of a task as this spool has it: its data is in `data_dir`, also if the
+        spool was moved, or was named by another path, since the task was added."""
+        is_data = task.payload.endswith(f"/{DATA_NAME}/{task.id}")
+        return f"{self.data_dir}/{task.id}" if is_data else task.payload
+
     def payload_root(self, payload: str) -> str:
         """The folder that must contain a payload: that of the data of tasks, or the mail spool."""
         return self.data_dir if payload.startswith(f"{self.data_dir}/") else self.mail_spool
@@ -498,9 +504,9 @@ class NftbanStore(Store):
 
         _, file_stat = self._read_seen(task)
         path = f"{self._folders[task.state].path}/{task.id}{task_format.SUFFIX}"
-        yield from parts.list_parts(
-            path, file_stat, task.payload, self._spool.payload_root(task.payload), self._spool.root
-        )
+        payload = self._spool.own_payload(task)
+        root = self._spool.payload_root(payload)
+        yield from parts.list_parts(path, file_stat, payload, root, self._spool.root)
 
     @override
     def size(self, task: Task) -> int:
@@ -511,7 +517,8 @@ class NftbanStore(Store):
             raise Gone(task.id) from None
         except OSError as error:
             raise Unavailable(f"{task.id}: {error_text(error)}") from error
-        payload, root = task.payload, self._spool.payload_root(task.payload)
+        payload = self._spool.own_payload(task)
+        root = self._spool.payload_root(payload)
         if not payload or not root or not task_format.is_plain_path(payload):
             return file_size
         from engine.formats.nftban import parts
@@ -531,8 +538,8 @@ class NftbanStore(Store):
 
         if part in ("", parts.TASK):
             return data
-        root = self._spool.payload_root(task.payload)
-        return parts.read_part(part, task.payload, root, self._spool.root)
+        payload = self._spool.own_payload(task)
+        return parts.read_part(part, payload, self._spool.payload_root(payload), self._spool.root)
 
     @override
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
@@ -690,6 +697,7 @@ class NftbanStore(Store):
         spool, root, data = self._spool.mail_spool, self._spool.root, f"{self._spool.data_dir}/"
         below = (f"{spool.rstrip('/')}/", data) if spool else data
         is_plain = task_format.is_plain_path
+        removed = [task._replace(payload=self._spool.own_payload(task)) for task in removed]
         removed = [t for t in removed if t.payload.startswith(below) and is_plain(t.payload)]
         if not removed:
             return []

@@ -58,6 +58,22 @@ def test_data_stays_in_place_until_its_task_is_gone(spool: SpoolFolders) -> None
     assert names(path.parent) == []
 
 
+def test_a_spool_that_was_moved_has_its_data(spool: SpoolFolders) -> None:
+    """Where the folder of a queue has another path than when a task was added, its data is found
+    and removed there all the same."""
+    added(opened(spool))
+    queue = Path(spool.pending).parent
+    moved_to = queue.rename(queue.with_name("moved"))
+    pending, work, dlq = (f"{moved_to}/{word}" for word in ("pending", "work", "dlq"))
+    store = opened(spool._replace(pending=pending, work=work, dlq=dlq))
+    assert store.read(there(store), "payload") == DATA
+    assert store.size(there(store)) > len(DATA)
+    moved(store, lambda task: verbs.purge(task, NOW))
+    assert names(moved_to / "data") == [IDENT]
+    moved(store, lambda task: None)
+    assert names(moved_to / "data") == []
+
+
 def test_data_of_another_task_is_no_payload(spool: SpoolFolders) -> None:
     """A new task cannot name the data of another one, which would be removed with it."""
     store = opened(spool)

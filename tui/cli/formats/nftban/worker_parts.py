@@ -89,6 +89,7 @@ def with_data(handler: Handler, spool: SpoolFolders) -> Handler:
     guarded = guard_payload(handler, spool.mail_spool, spool.root)
 
     def run(task: Task, context: Context) -> object:
+        task = task._replace(payload=spool.own_payload(task))
         if spool.payload_root(task.payload) != spool.data_dir:
             return guarded(task, context)
         from engine.formats.nftban.task_data import open_data
@@ -111,6 +112,7 @@ def with_payload(handler: Handler, spool: SpoolFolders) -> Handler:
     from engine.formats.nftban import parts
 
     def run(task: Task, context: Context) -> object:
+        task = task._replace(payload=spool.own_payload(task))
         root = spool.payload_root(task.payload)
         try:
             data = parts.read_part(parts.PAYLOAD, task.payload, root, spool.root)
