@@ -164,18 +164,12 @@ class StagingDir:
             with self.placing_lock():
                 names = [record.id + task_format.SUFFIX for record in records]
                 taken = _find_names(names, self._folders, self.folder.fd)
-                keyed = any(task_format.mark_in_name(name) for name in names)
-                waiting = self._waiting_marks() if keyed else {}
-                answers: list[str | Exception] = []
-                for record, draft in zip(records, drafts, strict=True):
-                    mark = task_format.mark_in_name(record.id)
-                    if mark in waiting and not isinstance(draft, Exception):
-                        why = KeyWaits(f"{waiting[mark]} waits with this key")
-                        answers.append(self._remove_draft(record.id, draft, why))
-                        continue
-                    answers.append(self._place_new(record.id, draft, pending, taken))
-                    if mark and isinstance(answers[-1], str):
-                        waiting[mark] = record.id
+                has_key = any(map(task_format.mark_in_name, names))
+                waiting = self._waiting_marks() if has_key else {}
+                answers = [
+                    self._place_new(record.id, draft, pending, taken, waiting)
+                    for record, draft in zip(records, drafts, strict=True)
+                ]
         except (OSError, Unavailable) as error:
             # The lock was not available: all drafts are still in the staging directory.
             return [
@@ -248,11 +242,20 @@ class StagingDir:
                 drafts[at] = self._remove_draft(where.path, draft, error)
 
     def _place_new(
-        self, ident: str, draft: tuple[str, int] | Exception, pending: TaskFolder, taken: set[str]
+        self,
+        ident: str,
+        draft: tuple[str, int] | Exception,
+        pending: TaskFolder,
+        taken: set[str],
+        waiting: dict[str, str],
     ) -> str | Exception:
-        """Rename a draft into pending/, unless its name is in `taken`, to which it is added."""
+        """Rename a draft into pending/, unless its name is in `taken`, or the mark of its key in
+        `waiting`; it is added to both."""
         if isinstance(draft, Exception):
             return draft
+        if (mark := task_format.mark_in_name(ident)) in waiting:
+            why = KeyWaits(f"{waiting[mark]} waits with this key")
+            return self._remove_draft(ident, draft, why)
         name, fd = draft
         try:
             target = ident + task_format.SUFFIX
@@ -271,13 +274,16 @@ class StagingDir:
         if not rev:
             why = Unavailable(f"{pending.path}: replaced again and again")
             return self._remove_draft(ident, draft, why)
+        if mark:
+            waiting[mark] = ident
         os.close(fd)
         return rev
 
     def _waiting_marks(self) -> dict[str, str]:
-        """The marks of the keys of all tasks that wait or are being moved there, with their ids.
+        """The marks of the keys of all tasks that wait or are on their way to it, with their ids.
 
-        The caller holds `placing_lock`, so none is added meanwhile.
+        The caller holds `placing_lock`, so none is placed meanwhile: one that leaves a folder
+        before it is listed is in the staging directory, which is listed last.
         """
         pending, held = self._folders[State.PENDING], self._folders[State.HELD]
         ids = [

@@ -133,10 +133,13 @@ def mark_of_key(key: str) -> str:
     return f"k{blake2b(key.encode(), digest_size=8).hexdigest()}"
 
 
+_marked = re.compile("[0-9]{8}T[0-9]{6}Z[0-9]{6}(k[0-9a-f]{16})-").match
+
+
 def mark_in_name(name: str) -> str:
     """The mark of a key in a file name or an id; "" if there is none."""
-    stamp, mark, digest = name.partition("-")[0].rpartition("k")
-    return f"k{digest}" if stamp and mark else ""
+    match = _marked(name)
+    return match[1] if match else ""
 
 
 def require_key(key: str) -> None:

@@ -161,6 +161,14 @@ def test_a_key_is_added_once_while_one_waits(spool: SpoolFolders) -> None:
     assert isinstance(store_one(store, keyed(8, "k")), KeyWaits)
 
 
+def test_a_name_like_a_key_is_none(spool: SpoolFolders) -> None:
+    """Ids of other programs with a k before the first hyphen have no key."""
+    store = opened(spool)
+    for ident in ("task-1", "task-2", "20261120T094115Zk-job-1", "20261120T094116Zk-job-1"):
+        store.swap(None, a_task()._replace(id=ident))
+    assert task_format.mark_in_name(keyed(1, "k").id) == task_format.mark_of_key("k")
+
+
 def store_one(store: NftbanStore, task: Task) -> Exception | None:
     """Why a task is not added; None if it is."""
     try:
