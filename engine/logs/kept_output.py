@@ -52,8 +52,6 @@ class OutputFiles:
         """Below the data folder `root` no symbolic link is followed."""
         self._folder, self._root = folder, root
         self._writing = threading.Lock()
-        self._name, self._size = "", 0
-        """The file that is written now, and its bytes."""
 
     def keep(self, ident: str, output: KeptOutput) -> None:
         """Append the output of a run of a task; without any, nothing. From any thread.
@@ -68,19 +66,18 @@ class OutputFiles:
         with self._writing:
             name = self._file_for(len(record), output.ended)
             files.append(f"{self._folder}/{name}", record, self._root)
-            self._name, self._size = name, self._size + len(record)
 
     def _file_for(self, size: int, now: float) -> str:
-        """The name of the file that takes a record; a new one each day."""
+        """The name of the file that takes a record: the last one of this day, or a new one if that
+        has no room. It is looked up each time, as workers may take turns."""
         new = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}{int(now % 1 * 1000):03}Z.txt"
-        if not self._name:
-            with closing_fd(files.open_dir_path(self._folder, self._root, make=True)):
-                listed = self._list()
-            self._name, self._size = listed[-1][:2] if listed else ("", 0)
-        if self._name[:8] == new[:8] and self._size + size <= FILE_BYTES:
-            return self._name
+        with closing_fd(files.open_dir_path(self._folder, self._root, make=True)):
+            listed = self._list()
+        # A later name is from before the clock was set back.
+        last = max((each for each in listed if new[:8] <= each[0] <= new), default=None)
+        if last is not None and last[1] + size <= FILE_BYTES:
+            return last[0]
         self.sweep(room=FILE_BYTES)
-        self._size = 0
         return new
 
     def sweep(self, age: Callable[[float], float] = lambda moment: 0.0, room: int = 0) -> None:

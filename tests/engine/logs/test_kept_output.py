@@ -53,19 +53,18 @@ def test_a_record_that_was_cut_off_harms_no_other(tmp_path: Path) -> None:
         assert [output.data for output in outputs_in(tmp_path).read("a")] == [b"first", b"last"]
 
 
-@pytest.mark.parametrize("is_fresh", [False, True])
-def test_the_oldest_output_makes_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_fresh: bool
-) -> None:
-    """All files together stay below the limit, in one process and in one for each run; each day has
-    its own, and one is removed seven days after its last record."""
+def test_the_oldest_output_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file and all together stay below their limits, also if two processes write in turn; each
+    day has its own, and one is removed seven days after its last record."""
     monkeypatch.setattr(kept_output, "FILE_BYTES", 1000)
     monkeypatch.setattr(kept_output, "MAX_BYTES", 5000)
-    one = outputs_in(tmp_path)
+    one, two = outputs_in(tmp_path), outputs_in(tmp_path)
     for number in range(200):
-        outputs = outputs_in(tmp_path) if is_fresh else one
-        outputs.keep("a", KeptOutput(NOW + number, "exit status 0", b"%0100d" % number))
-        assert sum(path.stat().st_size for path in (tmp_path / "output").iterdir()) <= 5000
+        output = KeptOutput(NOW + number, "exit status 0", b"%0100d" % number)
+        (two if number % 2 else one).keep("a", output)
+        sizes = [path.stat().st_size for path in (tmp_path / "output").iterdir()]
+        assert sum(sizes) <= 5000
+        assert max(sizes) <= 1000
     kept = [int(output.data) for output in one.read("a")]
     assert kept == list(range(200 - len(kept), 200))
     assert len(kept) > 25
@@ -75,6 +74,19 @@ def test_the_oldest_output_makes_room(
     assert len(one.read("b")) == 1
     one.sweep(lambda moment: 7.1 * DAY)
     assert list((tmp_path / "output").iterdir()) == []
+
+
+def test_a_clock_that_was_set_back_makes_few_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later files are full or of another day: the runs since then share a new one."""
+    monkeypatch.setattr(kept_output, "FILE_BYTES", 1000)
+    outputs = outputs_in(tmp_path)
+    for ended in (NOW, NOW + DAY):
+        outputs.keep("a", KeptOutput(ended, "exit status 0", b"x" * 900))
+    for number in range(5):
+        outputs.keep("a", KeptOutput(NOW - 60 + number, "exit status 0", b"x" * 100))
+    assert len(list((tmp_path / "output").iterdir())) == 3
 
 
 def test_no_output_is_no_file(tmp_path: Path) -> None:
