@@ -714,7 +714,7 @@ class NftbanStore(Store):
             except (OSError, Unavailable):
                 done = []
         sent = {path for path in unsure if parts.is_sent(path, spool, root)}
-        self._discard([*done, *sent])
+        self.discard([*done, *sent])
         return [path for path in unsure if path not in sent]
 
     def remove_unnamed(self, payloads: list[str]) -> None:
@@ -725,9 +725,10 @@ class NftbanStore(Store):
             named_payloads = self.find_named_payloads(payloads)
         except (OSError, Unavailable):
             return  # without this check, a mail might be taken from its task
-        self._discard([path for path in payloads if path not in named_payloads])
+        self.discard([path for path in payloads if path not in named_payloads])
 
-    def _discard(self, payloads: Iterable[str]) -> None:
+    def discard(self, payloads: Iterable[str]) -> None:
+        """Remove these payloads, whichever task names them."""
         from engine.formats.nftban import parts
 
         for path in payloads:
@@ -755,8 +756,8 @@ class NftbanStore(Store):
     # ---- outside the Store protocol: for the queue commands
 
     def write_data(self, task: Task, chunks: Iterable[bytes]) -> Task:
-        """Write the data of a new task, durably; return the task with its path. If the task is not
-        added then, the data is for `remove_unnamed`.
+        """Write the data of a new task, durably; return the task with its path. If it is not added
+        then, the caller removes the data.
 
         Raises:
             Unsupported: a task file cannot contain the path.

@@ -12,11 +12,9 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
 from engine.formats.nftban import task_format
-from engine.formats.nftban.parts import open_payload
 from engine.store import Unavailable, Unsupported
 from engine.system import files
 from engine.system.cleanup import closing_fd
-from engine.system.files import Refused
 from engine.text.error_text import error_text
 
 ORPHAN_SECONDS = 3600.0
@@ -50,19 +48,6 @@ def write_data(folder: str, root: str, ident: str, chunks: Iterable[bytes]) -> s
     except OSError as error:
         raise Unavailable(f"{path}: data not written: {error_text(error)}") from error
     return path
-
-
-def open_data(path: str, folder: str, root: str) -> int:
-    """Open the data of a task to read it.
-
-    Raises:
-        Refused: it is missing, or no plain file of the owner of its folder.
-        OSError: it cannot be opened now.
-    """
-    try:
-        return open_payload(path, folder, root)
-    except FileNotFoundError:
-        raise Refused("is not there") from None
 
 
 def find_orphans(folder: str, queue_folders: Collection[str], now: float) -> Iterator[str]:

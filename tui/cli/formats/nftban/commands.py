@@ -43,7 +43,7 @@ from engine.formats.nftban.task_format import (
 )
 from engine.model import EMPTY, State, Task
 from engine.places.mail_setup import MAIL_SEND_KIND
-from engine.store import Full, StoreError, Unavailable, Unsupported, enqueue_all
+from engine.store import Full, Gone, StoreError, Unavailable, Unsupported, enqueue_all
 from engine.system.command_errors import (
     EX_NOPERM,
     EX_UNAVAILABLE,
@@ -153,8 +153,8 @@ def add(
             task = _make_task(store, new._replace(data=chunks), now)
         try:
             store.swap(None, task)
-        except BaseException:
-            _drop_data(store, task)
+        except BaseException as error:
+            _drop_data(store, task, error)
             raise
     except (Unsupported, Refused) as error:
         fail(EX_USAGE, str(error))
@@ -271,10 +271,12 @@ def _make_task(store: NftbanStore, new: NewTask, now: float) -> Task:
     return task
 
 
-def _drop_data(store: NftbanStore, task: Task | None) -> None:
-    """Remove the data of a task that was not added, unless the task may be there."""
+def _drop_data(store: NftbanStore, task: Task | None, error: BaseException) -> None:
+    """Remove the data of a task that was not added; after an error that leaves this open, only if
+    no task names it, for which all are read."""
     if task is not None and task.payload.endswith(f"/{DATA_NAME}/{task.id}"):
-        store.remove_unnamed([task.payload])
+        is_refused = isinstance(error, Full | Gone | Unsupported)
+        (store.discard if is_refused else store.remove_unnamed)([task.payload])
 
 
 def show_metrics(setup: Setup) -> Answer:
@@ -325,7 +327,7 @@ def add_batch(setup: Setup, store: NftbanStore, path: str, *, strict: bool, as_j
             print_error(f"line {number}: {why}")
 
     def read_tasks(lines: Iterable[str]) -> Iterator[Task]:
-        nonlocal refused
+        nonlocal refused, ending
         step = 0
         for number, line in enumerate(lines, 1):
             if ending is not None or (refused and strict):
@@ -342,11 +344,14 @@ def add_batch(setup: Setup, store: NftbanStore, path: str, *, strict: bool, as_j
                 refused = True
                 unreported.append((number, error))
                 continue
+            except Unavailable as error:
+                ending = error  # the lines before this one are added
+                return
             unreported.append((number, None))
             yield task
 
     is_file = path != "-"
-    with open(path, errors="replace") if is_file else nullcontext(sys.stdin) as lines:
+    with open(path, errors="surrogateescape") if is_file else nullcontext(sys.stdin) as lines:
         outcomes = enqueue_all(store, read_tasks(lines))
         while group := list(islice(outcomes, COMMIT_GROUP_SIZE)):
             added = []
@@ -354,7 +359,7 @@ def add_batch(setup: Setup, store: NftbanStore, path: str, *, strict: bool, as_j
                 report_refused()
                 number, _ = unreported.popleft()
                 if error is not None:
-                    _drop_data(store, task)
+                    _drop_data(store, task, error)
                 if isinstance(error, Full | Unavailable):
                     ending = ending or error
                 elif isinstance(error, KeyWaits):
@@ -417,12 +422,15 @@ def _parse_object(line: str, now: float) -> NewTask:
         delay = parse_duration(values["delay"]) if "delay" in values else None
     except ValueError as error:
         raise Unsupported(f"delay {values['delay'][:40]!r}: {error}") from None
-    data = values.get("data")
+    try:
+        data = values["data"].encode() if "data" in values else None
+    except UnicodeEncodeError:
+        raise Unsupported("data: expected UTF-8; `--data FILE` takes any bytes") from None
     return NewTask(
         values.get("kind", ""),
         values.get("description", ""),
         values.get("payload", ""),
-        data=None if data is None else [data.encode("utf-8", "surrogatepass")],
+        data=None if data is None else [data],
         due=_due(now, delay, values.get("at", "")),
         key=values.get("key", ""),
     )

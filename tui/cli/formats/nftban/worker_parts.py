@@ -59,7 +59,7 @@ def handlers(
 
     def keep(task: Task, output: bytes, how: str) -> None:
         if len(output) >= MAX_OUTPUT_BYTES:
-            how += ", the end of its output"
+            how += ", only the end kept"
         try:
             outputs.keep(task.id, KeptOutput(time.time(), how, output))
         except OSError as error:
@@ -92,10 +92,12 @@ def with_data(handler: Handler, spool: SpoolFolders) -> Handler:
         task = task._replace(payload=spool.own_payload(task))
         if spool.payload_root(task.payload) != spool.data_dir:
             return guarded(task, context)
-        from engine.formats.nftban.task_data import open_data
+        from engine.formats.nftban.parts import open_payload
 
         try:
-            fd = open_data(task.payload, spool.data_dir, spool.root)
+            fd = open_payload(task.payload, spool.data_dir, spool.root)
+        except FileNotFoundError:
+            raise Fatal(f"its data {task.payload} is not there") from None
         except Refused as refusal:
             raise Fatal(f"its data {task.payload} {refusal}") from refusal
         except OSError as error:

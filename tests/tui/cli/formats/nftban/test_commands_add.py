@@ -145,6 +145,27 @@ def test_a_batch_has_data_times_and_keys(root: str, add: Add, tmp_path: Path) ->
     assert (run.returncode, "key 'priority': expected one of kind" in run.stderr) == (64, True)
 
 
+def test_a_batch_alters_no_data(root: str, add: Add, tmp_path: Path) -> None:
+    """Bytes that are no text are refused by line, never replaced."""
+    (tmp_path / "lines").write_bytes(b'{"kind":"report","data":"\xff"}\n{"kind":"report"}\n')
+    run = add("--batch", "lines")
+    assert (run.returncode, len(run.stdout.split()), data_at(root)) == (64, 1, [])
+    assert run.stderr.startswith("spooldeck: line 1: data: expected UTF-8; `--data FILE` takes")
+
+
+def test_lines_before_a_disk_error_are_added(root: str, add: Add, tmp_path: Path) -> None:
+    """The batch ends where data cannot be written; what was read before it is on the disk."""
+    Path(root, "queue").mkdir(exist_ok=True)
+    Path(root, "queue", "data").touch()
+    rows = [{"kind": "report"}, {"kind": "report", "data": "x"}, {"kind": "report"}]
+    (tmp_path / "lines").write_text("\n".join(map(json.dumps, rows)))
+    run = add("--batch", "lines")
+    assert run.returncode not in (0, 1, 64)
+    assert run.stdout.split() == [task.id for task in tasks_at(root)]
+    assert len(run.stdout.split()) == 1
+    assert "data not written" in run.stderr
+
+
 PRINTS = """\
 handlers:
   report: {command: [sh, -c, 'printf "caf\\303\\251 \\377\\033[31m\\n"; echo error >&2; false']}
