@@ -13,6 +13,9 @@ from engine.system.users import Account
 from engine.text.safe import ERROR_LIMIT
 from engine.work.handlers import Context, Failed, Fatal, Lacking
 
+TRACE_BYTES = 8192
+"""Bytes of the output of a failed run, the last ones, for stores that keep a trace of each."""
+
 
 class CommandHandler:
     """Runs one program per task; the task's fields are in its environment as TASK_*, and its data
@@ -68,11 +71,12 @@ class CommandHandler:
         self._keep(task, ran.output, ran.end_reason or _status(ran.status))
         if ran.status == 0 and not ran.end_reason:
             return ran.output
-        output, whole = shorten_output(ran.output), ran.output.decode("utf-8", "replace").strip()
+        output = shorten_output(ran.output)
+        trace = ran.output[-TRACE_BYTES:].decode("utf-8", "replace").strip()
         if ran.end_reason:
-            raise Failed(f"{ran.end_reason}: {output}" if output else ran.end_reason, whole)
+            raise Failed(f"{ran.end_reason}: {output}" if output else ran.end_reason, trace)
         failure_class = Fatal if ran.status in self._fatal_statuses else Failed
-        raise failure_class(output or _status(ran.status), whole)
+        raise failure_class(output or _status(ran.status), trace)
 
 
 def task_environment(task: Task) -> Mapping[str, str]:

@@ -23,7 +23,7 @@ class Failed(Exception):
     def __init__(self, text: str, details: str = "") -> None:
         super().__init__(text)
         self.details = details
-        """More about it, such as all output of a program, for stores that keep a trace."""
+        """More about it, such as the end of a program's output, for stores that keep a trace."""
 
 
 class Fatal(Failed):
