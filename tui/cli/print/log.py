@@ -79,19 +79,20 @@ def log(
     finally:
         book.close()
     if id:
-        outputs = _print_outputs(found, id, as_json=json)
-        if not entries and not outputs:
+        is_known_empty = _print_outputs(found, id, floor, as_json=json) == 0
+        if is_known_empty and not entries:
             print_error(f"no log line about {safe_line(id)}, and no output")
     return 0
 
 
-def _print_outputs(place: Place, ident: str, *, as_json: bool) -> int:
-    """Print what the runs of a task printed; return their number."""
+def _print_outputs(place: Place, ident: str, floor: float, *, as_json: bool) -> int | None:
+    """Print what the runs of a task printed that ended at `floor` or later; return their number,
+    None if it is not known."""
     try:
-        outputs = place.outputs(ident)
+        outputs = [output for output in place.outputs(ident) if output.ended >= floor]
     except OSError as error:
         print_error(f"output of {safe_line(ident)} not read: {error_text(error)}")
-        return 0
+        return None
     for output in outputs:
         values = {
             **time_fields("when", output.ended),

@@ -97,9 +97,9 @@ def with_data(handler: Handler, spool: SpoolFolders) -> Handler:
         try:
             fd = open_payload(task.payload, spool.data_dir, spool.root)
         except FileNotFoundError:
-            raise Fatal(f"its data {task.payload} is not there") from None
+            raise Fatal(f"its data is missing: {task.payload}") from None
         except Refused as refusal:
-            raise Fatal(f"its data {task.payload} {refusal}") from refusal
+            raise Fatal(f"its data is refused, {refusal}: {task.payload}") from refusal
         except OSError as error:
             raise Failed(f"its data cannot be opened: {error_text(error)}") from error
         with closing_fd(fd):

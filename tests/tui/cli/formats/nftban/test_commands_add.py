@@ -54,15 +54,24 @@ def test_a_handler_gets_the_data_on_standard_input(
     assert data_at(root) == []
 
 
-def test_a_task_without_its_data_is_not_run(root: str, add: Add, spooldeck: Run) -> None:
-    """If its data was removed, it is dead with the reason; its handler is not started."""
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [("", "its data is missing: "), ("bytes", "its data is refused_ a symbolic link_ not fol")],
+)
+def test_a_task_without_its_data_is_not_run(
+    root: str, add: Add, spooldeck: Run, tmp_path: Path, target: str, reason: str
+) -> None:
+    """If its data was removed, or replaced by a link to another file, the task is dead with the
+    reason; its handler is not started."""
     add("report", "--data", "bytes")
     (task,) = tasks_at(root)
     Path(task.payload).unlink()
+    if target:
+        Path(task.payload).symlink_to(tmp_path / target)
     config = write_config(root, SETTINGS)
     spooldeck("--config", config, "--root", root, "queue", "process-next")
     (dead,) = tasks_at(root, "dlq")
-    assert dead.error.endswith(f"{task.id} is not there")
+    assert dead.error.startswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -194,5 +203,7 @@ def test_what_a_handler_printed_is_shown_with_the_log(root: str, add: Add, spool
     run = spooldeck("--root", root, "log", "--json", "--id", tasks_at(root)[0].id)
     (row,) = (row for row in map(json.loads, run.stdout.splitlines()) if row["output"])
     assert (row["text"], row["output"]) == ("exit status 1", "caf\xe9 \ufffd\x1b[31m\nerror\n")
+    later = spooldeck("--root", root, "log", "--id", tasks_at(root)[0].id, "--since", "now")
+    assert (later.stdout, "no log line about" in later.stderr) == ("", True)
     refused = spooldeck("--root", root, "log", "--id", "x", "--filter", "y")
     assert (refused.returncode, "--id: expected without --filter" in refused.stderr) == (64, True)
