@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
 
 from engine.formats.nftban import task_format
 from engine.store import Unavailable, Unsupported
@@ -50,12 +49,14 @@ def write_data(folder: str, root: str, ident: str, chunks: Iterable[bytes]) -> s
     return path
 
 
-def find_orphans(folder: str, queue_folders: Collection[str], now: float) -> Iterator[str]:
+def find_orphans(
+    folder: str, queue_folders: Collection[str], staging: Collection[str], now: float
+) -> Iterator[str]:
     """Yield the paths of data without a task: neither a file of a task nor one that is being moved
-    or quarantined has its name.
+    or quarantined has its name. The folders of `staging` are made on demand and may be missing.
 
     Raises:
-        OSError: a folder cannot be read.
+        OSError: a folder cannot be read, or one of `queue_folders` is missing.
     """
     try:
         dir_fd = files.open_folder(folder)
@@ -67,17 +68,14 @@ def find_orphans(folder: str, queue_folders: Collection[str], now: float) -> Ite
             for name, file_stat in files.regular_files(dir_fd)
             if now - file_stat.st_mtime > ORPHAN_SECONDS
         ]
-    for name in _without_task(old, queue_folders):
-        yield f"{folder}/{name}"
-
-
-def _without_task(names: list[str], queue_folders: Collection[str]) -> list[str]:
-    """Those of the ids that no file of a task, of a move or of the quarantine contains."""
-    if not names:
-        return names
     known: set[str] = set()
-    for folder in (*queue_folders, *queue_folders):  # twice: a task may move to one listed before
-        with suppress(FileNotFoundError):  # made on demand; any other error is unknown data
-            for name in files.list_names(folder):
-                known.update(name.split("."))  # ID.task, D.ID.pending.work..., ID.task.TOKEN
-    return [name for name in names if name not in known]
+    for place in 2 * (*queue_folders, *staging) if old else ():  # a task may move to an earlier one
+        try:
+            names = files.list_names(place)
+        except FileNotFoundError:
+            if place not in staging:
+                raise
+            continue
+        for name in names:
+            known.update(name.split("."))  # ID.task, D.ID.pending.work..., ID.task.TOKEN
+    yield from (f"{folder}/{name}" for name in old if name not in known)

@@ -142,12 +142,13 @@ def check_data(facts: PlaceFacts) -> Iterator[Finding]:
     """Check for data without a task: an add was killed, or a removal did not succeed."""
     folder = data_folders(facts.queue)[0]
     yield from report_unread([folder])
-    tasks = [facts.queue.pending, facts.queue.work, facts.queue.dlq, facts.staging]
-    tasks += [f"{facts.staging}/{name}" for name in ("held", "trash", "twice", CORRUPT)]
+    states = facts.queue.pending, facts.queue.work, facts.queue.dlq
+    made = ("held", "trash", "twice", CORRUPT)
+    staging = [facts.staging, *(f"{facts.staging}/{name}" for name in made)]
     try:
-        orphans = list(find_orphans(folder, tasks, facts.now))
+        orphans = list(find_orphans(folder, states, staging, facts.now))
     except OSError as error:
-        yield hidden(f"{folder}: {error_text(error)}")
+        yield hidden(f"{error.filename or folder}: {error_text(error)}")
         return
 
     def describe(path: str) -> Finding:

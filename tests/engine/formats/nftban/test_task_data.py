@@ -98,7 +98,8 @@ def test_nothing_is_left_of_data_that_cannot_be_written(spool: SpoolFolders) -> 
 
 
 def test_orphans_are_old_data_without_any_file_of_a_task(spool: SpoolFolders) -> None:
-    """A task in any folder, being moved or quarantined has its data; an add in progress too."""
+    """A task in any folder, being moved or quarantined has its data; an add in progress too. If a
+    folder of tasks is missing, as one that is not mounted, nothing is known to be an orphan."""
     queue = Path(spool.pending).parent
     where = {
         "pending": "{}.task",
@@ -112,15 +113,19 @@ def test_orphans_are_old_data_without_any_file_of_a_task(spool: SpoolFolders) ->
         (queue / "data" / f"id{number}").touch()
     (queue / "data" / "lost").touch()
     written = (queue / "data" / "lost").stat().st_mtime
-    folders = [f"{queue}/{folder}" for folder in (*where, "missing")]
+    states = [f"{queue}/pending"]
+    staging = [f"{queue}/{folder}" for folder in (".spooldeck", "corrupt", "missing")]
 
     def orphans(age: float) -> list[str]:
-        return list(task_data.find_orphans(f"{queue}/data", folders, written + age))
+        return list(task_data.find_orphans(f"{queue}/data", states, staging, written + age))
 
     assert orphans(task_data.ORPHAN_SECONDS + 1) == [f"{queue}/data/lost"]
     assert orphans(task_data.ORPHAN_SECONDS - 1) == []
     (queue / "missing").touch()
     with pytest.raises(NotADirectoryError):
+        orphans(task_data.ORPHAN_SECONDS + 1)
+    states.append(f"{queue}/absent")
+    with pytest.raises(FileNotFoundError):
         orphans(task_data.ORPHAN_SECONDS + 1)
 
 
