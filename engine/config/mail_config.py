@@ -148,6 +148,7 @@ class MailSettings(NamedTuple):
     """The word before a subject that spooldeck makes: see `subject`. For NFTBan's own queue
     [NFTBan]."""
     product: Annotated[str, None] = "spooldeck"
+    """The program that a mail names in its default subject and sender; NFTBan for its own queue."""
     subject: Annotated[str, _one_line, ReadFrom("NFTBAN_MAIL_SUBJECT_OVERRIDE")] = ""
     """Subject of mails without one; "" means "PREFIX Report from HOST"."""
     html: Annotated[bool, check_bool, ReadFrom("NFTBAN_MAIL_USE_HTML", _is_yes)] = True

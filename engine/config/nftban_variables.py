@@ -134,8 +134,8 @@ class NftbanVariables(NamedTuple):
         return os.path.normpath(named) if named.startswith("/") else DATA_DIR
 
     def is_nftban_at(self, root: str) -> bool:
-        """True if a queue is NFTBan's: at the data folder that it, or its caller, names. Raises
-        ConfigError: the caller's is no path."""
+        """True if `root` is NFTBan's data folder, as the environment or its configuration names it.
+        Raises ConfigError: the one of the environment is no absolute path."""
         return is_same_folder(root, self.data_dir)
 
     def installed_at(self, root: str) -> bool:

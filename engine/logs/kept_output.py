@@ -2,8 +2,8 @@
 
 A record is a line `= ID ENDED HOW` with the epoch seconds UTC of the run's end, then the bytes of
 the output, each line after a space: so no output looks like a record, and a torn record ends where
-the next one begins. The oldest file is removed when all have `MAX_BYTES`, or when its last record
-is `KEPT_DAYS` old. One process writes at a time, the worker with the lock of the queue.
+the next one begins. The oldest file is removed when all together have `MAX_BYTES`, and each one
+when its last record is `KEPT_DAYS` old. One process writes at a time: that with the queue's lock.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ MAX_BYTES = 64 << 20
 """Bytes of all output of a place."""
 
 FILE_BYTES = 4 << 20
-"""Bytes of one file; the next record begins another one."""
+"""Maximum bytes of one file."""
 
 KEPT_DAYS = 7.0
-"""Days for which output is kept; a file has the output of at most one more day."""
+"""Days for which output is kept, and up to one more: a file has the output of one day."""
 
 _NAME = re.compile(r"[0-9]{8}T[0-9]{9}Z\.txt").fullmatch
 

@@ -79,15 +79,15 @@ def contract_text(text: str) -> str:
 
 
 _EXPANDED = re.compile(f'["$`\\\\{REPLACEMENT}]')
-"""What a shell expands within double quotes, and what no terminal shows."""
+"""What a shell expands within double quotes, and the mark of what is not printable."""
 
 
 def shell_text(text: str) -> str:
     """Text in any script on one line, without what a shell expands within double quotes.
 
     White space becomes spaces. `"`, `$`, a backtick, a backslash and what is not printable become
-    `_`, not escapes: the contract's own program writes the value back without escaping it, and runs
-    what it reads then."""
+    `_`. They are not escaped, because the contract's own program writes the value back without the
+    escapes, and then sources it."""
     spaced = "".join(" " if c.isspace() else c for c in text)
     return _EXPANDED.sub("_", safe_line(spaced))
 

@@ -382,9 +382,9 @@ queue add | formats.nftban.commands:add | add a task and print its id
     description [DESCRIPTION] | text of one line; '' for none, if a PLACE follows
     payload [PAYLOAD] | absolute path of a file in the mail spool; '' for none
     @place @json
-    --data FILE | data of the task: its handler gets it on stdin; - reads it from stdin
-    --delay TIME:wait | run it after TIME at the earliest: 90s, 15m, 2h; at most 7d
-    --at TIME | run it at TIME at the earliest: 14:00, tomorrow 06:00
+    --data FILE | data for the handler, which gets it on stdin; -: read it from stdin
+    --delay TIME:wait | wait at least TIME before the first run: 90s, 15m, 2h; at most 7d
+    --at TIME | do not run it before TIME: 14:00, tomorrow 06:00
     --key KEY | add nothing while a task with this key waits: exit code 2
     --batch [FILE|-] | one task for each line of FILE, or of stdin: a JSON object with kind,
         description, payload, data, delay, at, key; or the first three separated by tabs; empty
