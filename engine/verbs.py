@@ -18,7 +18,7 @@ def enqueue(
     """Return a new task that is due now. The description defaults to the kind.
 
     Its id is `<UTC stamp><microseconds><mark>-<kind>-<token>`: names sort in the order of the adds,
-    whatever the kind, also for a program that sorts by name. Tasks with one key have one `mark`.
+    of any kind, also for a program that sorts by name. Tasks with one key have one `mark`.
     The token, 8 random hex digits, separates tasks of one moment. In a whole second the
     microseconds are omitted, unless there is a mark."""
     second, moment = divmod(round(now * MOMENTS_PER_SECOND), MOMENTS_PER_SECOND)

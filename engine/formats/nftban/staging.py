@@ -254,8 +254,8 @@ class StagingDir:
         if isinstance(draft, Exception):
             return draft
         if (mark := task_format.mark_in_name(ident)) in waiting:
-            why = KeyWaits(f"{waiting[mark]} waits with this key")
-            return self._remove_draft(ident, draft, why)
+            waits = KeyWaits(f"{waiting[mark]} waits with this key")
+            return self._remove_draft(ident, draft, waits)
         name, fd = draft
         try:
             target = ident + task_format.SUFFIX

@@ -159,15 +159,13 @@ class SpoolFolders(NamedTuple):
         """The folder of what handlers printed; in the parent of pending/."""
         return f"{os.path.dirname(self.pending.rstrip('/'))}/{OUTPUT_NAME}"
 
-    def own_payload(self, task: Task) -> str:
-        """The payload path of a task as this spool has it: its data is in `data_dir`, also if the
-        spool was moved, or was named by another path, since the task was added."""
-        is_data = task.payload.endswith(f"/{DATA_NAME}/{task.id}")
-        return f"{self.data_dir}/{task.id}" if is_data else task.payload
-
-    def payload_root(self, payload: str) -> str:
-        """The folder that must contain a payload: that of the data of tasks, or the mail spool."""
-        return self.data_dir if payload.startswith(f"{self.data_dir}/") else self.mail_spool
+    def payload_of(self, task: Task) -> tuple[str, str]:
+        """The path of a task's payload, and the folder that must contain it: `data_dir` for its own
+        data, also if the spool was moved since the add, or is named by another path; else the mail
+        spool."""
+        if task.payload.endswith(f"/{DATA_NAME}/{task.id}"):
+            return f"{self.data_dir}/{task.id}", self.data_dir
+        return task.payload, self.mail_spool
 
 
 DATA_NAME, OUTPUT_NAME = "data", "output"
@@ -504,9 +502,8 @@ class NftbanStore(Store):
 
         _, file_stat = self._read_seen(task)
         path = f"{self._folders[task.state].path}/{task.id}{task_format.SUFFIX}"
-        payload = self._spool.own_payload(task)
-        root = self._spool.payload_root(payload)
-        yield from parts.list_parts(path, file_stat, payload, root, self._spool.root)
+        payload = self._spool.payload_of(task)
+        yield from parts.list_parts(path, file_stat, *payload, self._spool.root)
 
     @override
     def size(self, task: Task) -> int:
@@ -517,8 +514,7 @@ class NftbanStore(Store):
             raise Gone(task.id) from None
         except OSError as error:
             raise Unavailable(f"{task.id}: {error_text(error)}") from error
-        payload = self._spool.own_payload(task)
-        root = self._spool.payload_root(payload)
+        payload, root = self._spool.payload_of(task)
         if not payload or not root or not task_format.is_plain_path(payload):
             return file_size
         from engine.formats.nftban import parts
@@ -538,8 +534,7 @@ class NftbanStore(Store):
 
         if part in ("", parts.TASK):
             return data
-        payload = self._spool.own_payload(task)
-        return parts.read_part(part, payload, self._spool.payload_root(payload), self._spool.root)
+        return parts.read_part(part, *self._spool.payload_of(task), self._spool.root)
 
     @override
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
@@ -695,16 +690,17 @@ class NftbanStore(Store):
         Return the payloads that another task may still need, as their tasks were not done.
         """
         spool, root, data = self._spool.mail_spool, self._spool.root, f"{self._spool.data_dir}/"
-        below = (f"{spool.rstrip('/')}/", data) if spool else data
-        is_plain = task_format.is_plain_path
-        removed = [task._replace(payload=self._spool.own_payload(task)) for task in removed]
-        removed = [t for t in removed if t.payload.startswith(below) and is_plain(t.payload)]
-        if not removed:
+        done: list[str] = []
+        unsure: list[str] = []
+        for task in removed:
+            path, folder = self._spool.payload_of(task)
+            is_below = bool(folder) and path.startswith(f"{folder.rstrip('/')}/")
+            if is_below and task_format.is_plain_path(path):
+                (done if task.state is State.ACTIVE else unsure).append(path)
+        if not done and not unsure:
             return []
         from engine.formats.nftban import parts
 
-        done = [task.payload for task in removed if task.state is State.ACTIVE]
-        unsure = [task.payload for task in removed if task.state is not State.ACTIVE]
         kept = any(parts.is_mail(path, spool) or path.startswith(data) for path in done)
         if self._spool.durable and kept:
             try:
@@ -728,13 +724,15 @@ class NftbanStore(Store):
         self.discard([path for path in payloads if path not in named_payloads])
 
     def discard(self, payloads: Iterable[str]) -> None:
-        """Remove these payloads, whichever task names them."""
+        """Remove these payloads, also those that a task names."""
         from engine.formats.nftban import parts
 
+        data = self._spool.data_dir
         for path in payloads:
+            folder = data if path.startswith(f"{data}/") else self._spool.mail_spool
             # The task is done, even if its payload is elsewhere, missing or not removable.
             with suppress(OSError, Refused):
-                parts.remove_payload(path, self._spool.payload_root(path), self._spool.root)
+                parts.remove_payload(path, folder, self._spool.root)
 
     def find_named_payloads(self, payloads: Collection[str]) -> dict[str, str]:
         """Return those of the payloads that a task names, with the path of its file.

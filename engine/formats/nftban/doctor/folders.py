@@ -111,13 +111,8 @@ def check_modes(facts: PlaceFacts) -> Iterator[Finding]:
     """Check the folders' permission bits."""
     queue, staging = facts.queue, facts.staging
     private = {queue.pending, queue.work, queue.dlq, queue.mail_spool}
-    private |= {
-        *data_folders(queue),
-        staging,
-        f"{staging}/held",
-        f"{staging}/trash",
-        f"{staging}/{CORRUPT}",
-    }
+    private |= {*data_folders(queue), staging}
+    private |= {f"{staging}/{name}" for name in ("held", "trash", CORRUPT)}
     yield from report_unseen(facts, facts.folder_stats)
     for path, folder_stat in facts.existing(facts.folder_stats):
         if _is_link(folder_stat):

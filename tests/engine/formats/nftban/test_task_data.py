@@ -10,6 +10,7 @@ from engine import verbs
 from engine.formats.nftban import task_data, task_format
 from engine.formats.nftban.staging import KeyWaits
 from engine.formats.nftban.store import NftbanStore, SpoolFolders
+from engine.formats.nftban.task_format import render_task
 from engine.model import EMPTY, State, Task
 from engine.store import Gone, Unavailable, Unsupported
 from tests.nftban_spool import IDENT, NOW, a_task, names, opened, there
@@ -75,11 +76,18 @@ def test_a_spool_that_was_moved_has_its_data(spool: SpoolFolders) -> None:
 
 
 def test_data_of_another_task_is_no_payload(spool: SpoolFolders) -> None:
-    """A new task cannot name the data of another one, which would be removed with it."""
+    """A new task cannot name the data of another one; if another program added such a task, the
+    data stays when it is done."""
     store = opened(spool)
     path = added(store)
     with pytest.raises(Unsupported, match="is not a plain path below"):
         store.swap(None, a_task(2, payload=str(path)))
+    foreign = render_task(task_format.new_record(a_task(2, payload=str(path))))
+    (Path(spool.pending) / f"{a_task(2).id}.task").write_bytes(foreign)
+    for task in store.take(NOW, "me", 2):
+        if task.id != IDENT:
+            store.swap(task, None)
+    assert path.read_bytes() == DATA
 
 
 def test_nothing_is_left_of_data_that_cannot_be_written(spool: SpoolFolders) -> None:

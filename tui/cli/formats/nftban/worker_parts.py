@@ -89,21 +89,21 @@ def with_data(handler: Handler, spool: SpoolFolders) -> Handler:
     guarded = guard_payload(handler, spool.mail_spool, spool.root)
 
     def run(task: Task, context: Context) -> object:
-        task = task._replace(payload=spool.own_payload(task))
-        if spool.payload_root(task.payload) != spool.data_dir:
+        path, folder = spool.payload_of(task)
+        if folder != spool.data_dir:
             return guarded(task, context)
         from engine.formats.nftban.parts import open_payload
 
         try:
-            fd = open_payload(task.payload, spool.data_dir, spool.root)
+            fd = open_payload(path, folder, spool.root)
         except FileNotFoundError:
-            raise Fatal(f"its data is missing: {task.payload}") from None
+            raise Fatal(f"its data is missing: {path}") from None
         except Refused as refusal:
-            raise Fatal(f"its data is refused, {refusal}: {task.payload}") from refusal
+            raise Fatal(f"its data is refused, {refusal}: {path}") from refusal
         except OSError as error:
             raise Failed(f"its data cannot be opened: {error_text(error)}") from error
         with closing_fd(fd):
-            return handler(task, context._replace(data_fd=fd))
+            return handler(task._replace(payload=path), context._replace(data_fd=fd))
 
     return run
 
@@ -114,10 +114,8 @@ def with_payload(handler: Handler, spool: SpoolFolders) -> Handler:
     from engine.formats.nftban import parts
 
     def run(task: Task, context: Context) -> object:
-        task = task._replace(payload=spool.own_payload(task))
-        root = spool.payload_root(task.payload)
         try:
-            data = parts.read_part(parts.PAYLOAD, task.payload, root, spool.root)
+            data = parts.read_part(parts.PAYLOAD, *spool.payload_of(task), spool.root)
         except Unsupported as error:
             raise Fatal(f"payload not read: {error}") from error
         except (Gone, Unavailable) as error:
