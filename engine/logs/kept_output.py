@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from engine.system import files
 from engine.system.cleanup import closing_fd
+from engine.text.figures import format_bytes
+from engine.text.safe import safe_line
 
 MAX_BYTES = 64 << 20
 """Bytes of all output of a place."""
@@ -43,6 +45,11 @@ class KeptOutput(NamedTuple):
     how: str
     """How the run ended, such as `exit status 1`."""
     data: bytes
+
+    def describe(self, ended: str) -> str:
+        """The line above the output; `ended` is the time as text."""
+        size = format_bytes(len(self.data))
+        return f"output of the run until {ended}: {safe_line(self.how)}, {size}"
 
 
 class OutputFiles:

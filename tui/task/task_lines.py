@@ -17,7 +17,7 @@ from engine.model import Part, Relative, Relatives, State, Task
 from engine.operations.notes import Note
 from engine.policy import died_at
 from engine.text.figure import UNKNOWN
-from engine.text.figures import format_bytes, format_count
+from engine.text.figures import format_count
 from engine.text.safe import safe_line, safe_lines, state_name
 from engine.text.times import format_rough_duration
 from tui.session.index_queries import CheckedCluster
@@ -527,9 +527,7 @@ def output_lines(findings: LogFindings, width: int) -> Text:
     if findings.output_problem:
         lines.append(((f" output not read: {safe_line(findings.output_problem)}", "warn"),))
     for output in findings.outputs:
-        size = format_bytes(len(output.data))
-        until, how = format_clock(output.ended), safe_line(output.how)
-        lines += [BLANK_LINE, part_line(f"output of the run to {until}: {how}, {size}")]
+        lines += [BLANK_LINE, part_line(output.describe(format_clock(output.ended)))]
         printed = safe_lines(output.data)
         if (more := len(printed) - MAX_OUTPUT_LINES) > 0:
             lines.append(((f" {more:,} lines before these: spooldeck log --id", "muted"),))

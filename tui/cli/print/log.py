@@ -22,7 +22,6 @@ from engine.logs.rotated_log import NO_LOG_FILE
 from engine.places.place import Place
 from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.error_text import error_text
-from engine.text.figures import format_bytes
 from engine.text.safe import safe_line, safe_lines
 from engine.text.times import format_time
 from tui.cli.setup.filter_option import parse_since_option
@@ -103,8 +102,7 @@ def _print_outputs(place: Place, ident: str, floor: float, *, as_json: bool) -> 
             "torn": False,
             "output": output.data.decode("utf-8", "replace"),
         }
-        size = format_bytes(len(output.data))
-        head = f"output of the run to {format_time(output.ended)}: {safe_line(output.how)}, {size}"
+        head = output.describe(format_time(output.ended))
         text = [head, *(f"  {line}" for line in safe_lines(output.data))]
         print_answer(Answer(partial(dict, values), partial(list, text)), as_json=as_json)
     return len(outputs)

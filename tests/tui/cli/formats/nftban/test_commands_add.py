@@ -199,7 +199,7 @@ def test_what_a_handler_printed_is_shown_with_the_log(root: str, add: Add, spool
             "quiet": [],
         }[kind]
         assert shown[len(shown) - len(printed) :] == printed
-        assert sum("output of the run to" in line for line in shown) == bool(printed)
+        assert sum("output of the run until" in line for line in shown) == bool(printed)
     run = spooldeck("--root", root, "log", "--json", "--id", tasks_at(root)[0].id)
     (row,) = (row for row in map(json.loads, run.stdout.splitlines()) if row["output"])
     assert (row["text"], row["output"]) == ("exit status 1", "caf\xe9 \ufffd\x1b[31m\nerror\n")
