@@ -37,6 +37,7 @@ def write_data(folder: str, root: str, ident: str, chunks: Iterable[bytes]) -> s
             fd = files.create_file(ident, dir_fd, files.new_file_owner(os.fstat(dir_fd)))
             try:
                 with closing_fd(fd):
+                    files.claim_flock(fd)  # no orphan, however long its source takes
                     for chunk in chunks:
                         files.write_all(fd, chunk)
                     files.fsync(fd)
@@ -68,14 +69,26 @@ def find_orphans(
             for name, file_stat in files.regular_files(dir_fd)
             if now - file_stat.st_mtime > ORPHAN_SECONDS
         ]
-    known: set[str] = set()
-    for place in 2 * (*queue_folders, *staging) if old else ():  # a task may move to an earlier one
-        try:
-            names = files.list_names(place)
-        except FileNotFoundError:
-            if place not in staging:
-                raise
-            continue
-        for name in names:
-            known.update(name.split("."))  # ID.task, D.ID.pending.work..., ID.task.TOKEN
-    yield from (f"{folder}/{name}" for name in old if name not in known)
+        known: set[str] = set()
+        for place in 2 * (*queue_folders, *staging) if old else ():  # twice: tasks move meanwhile
+            try:
+                names = files.list_names(place)
+            except FileNotFoundError:
+                if place not in staging:
+                    raise
+                continue
+            for name in names:
+                known.update(name.split("."))  # ID.task, D.ID.pending.work..., ID.task.TOKEN
+        for name in old:
+            if name not in known and not _is_in_use(name, dir_fd):
+                yield f"{folder}/{name}"
+
+
+def _is_in_use(name: str, dir_fd: int) -> bool:
+    """True if data is being written, or was removed since it was listed."""
+    try:
+        fd = files.open_plain(name, dir_fd)
+    except FileNotFoundError:
+        return True
+    with closing_fd(fd):
+        return not files.claim_flock(fd)

@@ -1,7 +1,7 @@
 """The data of tasks: where it is while its task moves, when it is removed, what is left of it."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -135,6 +135,25 @@ def test_orphans_are_old_data_without_any_file_of_a_task(spool: SpoolFolders) ->
     states.append(f"{queue}/absent")
     with pytest.raises(FileNotFoundError):
         orphans(task_data.ORPHAN_SECONDS + 1)
+
+
+def test_data_that_is_being_written_is_no_orphan(spool: SpoolFolders) -> None:
+    """However long its source is silent, as a slow program in a pipe may be."""
+    store = opened(spool)
+    folder = Path(spool.pending).parent / "data"
+    found: list[list[str]] = []
+
+    def orphans() -> None:
+        os.utime(folder / IDENT, (0, 0))
+        found.append(list(task_data.find_orphans(str(folder), [spool.pending], [], NOW)))
+
+    def silent() -> Iterator[bytes]:
+        yield DATA
+        orphans()
+
+    store.write_data(a_task(), silent())
+    orphans()
+    assert found == [[], [str(folder / IDENT)]]
 
 
 def keyed(number: int, key: str) -> Task:
