@@ -91,16 +91,17 @@ DESTINATION_BYTES = 16384
 def with_destinations(
     tasks: Iterable[Task | Missing | Problem],
     finders: Mapping[str, Callable[[bytes], str]],
-    mail_spool: str,
+    payload_of: Callable[[Task], tuple[str, str]],
     root: str,
 ) -> Iterator[Task | Missing | Problem]:
     """Give each task the destination that is found in its payload by the function for its kind;
-    one whose payload cannot be read has none, which its parts explain."""
+    one whose payload cannot be read has none, which its parts explain. `payload_of` returns the
+    path of a task's payload and the folder that must contain it."""
     for one in tasks:
         if isinstance(one, Task) and one.payload and (find := finders.get(one.kind)) is not None:
             with (
                 suppress(Refused, OSError),
-                _open_folder(one.payload, mail_spool, root) as (fd, name, spool),
+                _open_folder(*payload_of(one), root) as (fd, name, spool),
             ):
                 data = _read_beginning(name, fd, DESTINATION_BYTES, os.fstat(spool))
                 one = one._replace(destination=find(data))

@@ -325,8 +325,9 @@ class NftbanStore(Store):
         if spool.delivered:
             from engine.formats.nftban import parts
 
-            finders, mail_spool = spool.delivered, spool.mail_spool
-            scanned = parts.with_destinations(scanned, finders, mail_spool, spool.root)
+            scanned = parts.with_destinations(
+                scanned, spool.delivered, spool.payload_of, spool.root
+            )
         yield from scanned
 
     def _scan_all(self) -> Iterator[Task | Missing | Problem]:
