@@ -225,14 +225,12 @@ def open_payload(payload: str, spool_folder: str, root: str = "") -> int:
         Refused: it is elsewhere, behind a symbolic link, or not a plain file of the folder's owner.
         OSError: it does not exist, or cannot be opened now.
     """
-    with _open_folder(payload, spool_folder, root) as (fd, name, spool):
-        file = files.open_outgoing(name, fd, os.fstat(spool))
-        try:
-            _require_plain(file, fd, os.fstat(spool))
-        except BaseException:
-            os.close(file)
-            raise
-        return file
+    with (
+        _open_folder(payload, spool_folder, root) as (fd, name, spool),
+        closing_fd(files.open_outgoing(name, fd, os.fstat(spool))) as file,
+    ):
+        _require_plain(file, fd, os.fstat(spool))
+        return os.dup(file)
 
 
 def _read_beginning(name: str, fd: int, limit: int, spool: stat_result | None = None) -> bytes:
