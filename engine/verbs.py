@@ -12,12 +12,19 @@ VerbFunction: TypeAlias = Callable[..., Task | None]
 to delete it from its store."""
 
 
-def enqueue(kind: str, now: float, token: str, description: str = "", payload: str = "") -> Task:
-    """Return a new task that is due now. Its id is `<UTC stamp>-<kind>-<token>`; the token, 8 hex
-    digits, separates tasks of one second, see `token_at`. The description defaults to the kind."""
-    second = int(now)
+def enqueue(
+    kind: str, now: float, token: str, description: str = "", payload: str = "", mark: str = ""
+) -> Task:
+    """Return a new task that is due now. The description defaults to the kind.
+
+    Its id is `<UTC stamp><microseconds><mark>-<kind>-<token>`: names sort in the order of the adds,
+    of any kind, also for a program that sorts by name. Tasks with one key have one `mark`.
+    The token, 8 random hex digits, separates tasks of one moment. In a whole second the
+    microseconds are omitted, unless there is a mark."""
+    second, moment = divmod(round(now * MOMENTS_PER_SECOND), MOMENTS_PER_SECOND)
+    fraction = f"{moment:06}" if moment or mark else ""
     return Task(
-        id=f"{_stamp(second)}-{kind}-{token}",
+        id=f"{_stamp(second)}{fraction}{mark}-{kind}-{token}",
         kind=kind,
         state=State.PENDING,
         created=float(second),
@@ -26,18 +33,12 @@ def enqueue(kind: str, now: float, token: str, description: str = "", payload: s
     )
 
 
-STAMP_LENGTH, TOKEN_LENGTH = len("20260102T030405Z-"), len("-01234567")
-"""Characters of the stamp and of the token in an id, with their hyphens. Tasks of one second are
-claimed in the order of the token, of any kind."""
+MOMENTS_PER_SECOND = 1_000_000
+"""Moments of one second that ids tell apart."""
 
-TOKENS_PER_SECOND = 1 << 16
-"""Moments of one second that tokens tell apart."""
-
-
-def token_at(now: float, random: bytes) -> str:
-    """Return the token of a new task: 4 hex digits that rise within the second, by which tasks of
-    one second are claimed in the order of their adds, and two random bytes."""
-    return f"{int(now % 1 * TOKENS_PER_SECOND):04x}{random.hex()}"
+TOKEN_LENGTH = len("-01234567")
+"""Characters of the token at the end of an id, with its hyphen. Tasks with one stamp are claimed in
+its order, of any kind: in ids without microseconds its first four digits rise in the second."""
 
 
 @lru_cache(maxsize=4)

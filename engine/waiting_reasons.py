@@ -98,8 +98,9 @@ def _blocking_reasons(task: Task, now: float, circumstances: Circumstances) -> I
 
 def _backoff(task: Task, now: float) -> Iterator[str]:
     if not is_due(task, now):
-        # The first attempt has no backoff; its error field contains the reason for the wait.
-        why = safe_line(task.error) if task.error.startswith(verbs.WAITING_PREFIX) else "backoff"
+        # The first attempt has no backoff; its error field may contain the reason for the wait.
+        why = "delayed" if task.attempts == 0 and not task.error else "backoff"
+        why = safe_line(task.error) if task.error.startswith(verbs.WAITING_PREFIX) else why
         yield f"{why} until {format_deadline(task.due or 0.0, now)}"
 
 

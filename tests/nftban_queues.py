@@ -101,7 +101,7 @@ def masked(lines: list[str]) -> list[str]:
     """Lines of a log or of an output without times and random ids."""
     for pattern, mask in (
         (r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]", "[STAMP]"),
-        (r"\d{8}T\d{6}Z-(\w+)-[0-9a-f]{8}", r"TIME-\1-RAND"),
+        (r"\d{8}T\d{6}Z\w*-(\w+)-[0-9a-f]{8}", r"TIME-\1-RAND"),
         (r"completed in \d+s", "completed in Ns"),
         (r"\d{4}-\d\d-\d\d \d\d:\d\d", "MINUTE"),
     ):

@@ -5,6 +5,7 @@ include conf.d/mail.conf and conf.d/mail.conf.local.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any, NamedTuple
 
 from engine.config.nftban_variables import (
@@ -138,11 +139,16 @@ class MailSettings(NamedTuple):
     recipient: Annotated[str, _one_line, ReadFrom("NFTBAN_MAIL_RECIPIENT")] = ""
     """Default recipient; "" for none."""
     sender: Annotated[str, _one_line, ReadFrom("NFTBAN_SENDER")] = ""
-    """Sender address; "" means nftban@ this host."""
-    from_name: Annotated[str, _one_line, ReadFrom("NFTBAN_FROM_NAME")] = "NFTBan Security System"
-    """Name of the sender."""
-    subject_prefix: Annotated[str, _one_line, ReadFrom("NFTBAN_MAIL_SUBJECT_PREFIX")] = "[NFTBan]"
-    """The word before a subject that spooldeck makes: see `subject`."""
+    """Sender address; "" means spooldeck@ this host, nftban@ for NFTBan's own queue."""
+    from_name: Annotated[str, _one_line, ReadFrom("NFTBAN_FROM_NAME")] = "spooldeck"
+    """Name of the sender; for NFTBan's own queue NFTBan Security System."""
+    subject_prefix: Annotated[str, _one_line, ReadFrom("NFTBAN_MAIL_SUBJECT_PREFIX")] = (
+        "[spooldeck]"
+    )
+    """The word before a subject that spooldeck makes: see `subject`. For NFTBan's own queue
+    [NFTBan]."""
+    product: Annotated[str, None] = "spooldeck"
+    """The program that a mail names in its default subject and sender; NFTBan for its own queue."""
     subject: Annotated[str, _one_line, ReadFrom("NFTBAN_MAIL_SUBJECT_OVERRIDE")] = ""
     """Subject of mails without one; "" means "PREFIX Report from HOST"."""
     html: Annotated[bool, check_bool, ReadFrom("NFTBAN_MAIL_USE_HTML", _is_yes)] = True
@@ -220,6 +226,13 @@ class MailSettings(NamedTuple):
         return f"MailSettings({', '.join(f'{k}={v!r}' for k, v in fields.items())})"
 
 
+NFTBAN_NAMES: Mapping[str, Any] = {
+    "product": "NFTBan",
+    "from_name": "NFTBan Security System",
+    "subject_prefix": "[NFTBan]",
+}
+"""The defaults of NFTBan's program, for its own queue."""
+
 _PROGRAM = "program:"
 """What the field of a variable with the path of a program begins with; its name follows."""
 
@@ -265,8 +278,13 @@ def mail_settings_for(
         for key in list(values)
         if key.startswith(_PROGRAM)
     }
-    merged = {"programs": programs, **values, **configured}
+    merged = {"programs": programs, **_names(variables, root), **values, **configured}
     return _with_paths(MailSettings(**merged), (root, log_dir), root)
+
+
+def _names(variables: NftbanVariables, root: str) -> Mapping[str, str]:
+    """The names in mails of the queue at `root` that differ from the defaults."""
+    return NFTBAN_NAMES if variables.is_nftban_at(root) else {}
 
 
 def _with_paths(settings: MailSettings, allowed: tuple[str, ...], root: str) -> MailSettings:
@@ -311,7 +329,10 @@ def lenient_mail_settings(
             if row.field == "allowed_paths":
                 meant[row.field] = (root,)  # the narrowest possible meaning
     known = {key: meant[key] for key in meant if key in MailSettings._fields}
-    return _with_paths(MailSettings(**{**known, **configured}), (root, log_dir), root)
+    names: Mapping[str, str] = {}
+    with suppress(ConfigError):
+        names = _names(variables, root)
+    return _with_paths(MailSettings(**{**names, **known, **configured}), (root, log_dir), root)
 
 
 def parse_mail_section(value: object, at: ConfigLocation) -> dict[str, Any]:

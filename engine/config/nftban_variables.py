@@ -133,6 +133,11 @@ class NftbanVariables(NamedTuple):
         named = self.conf[_DATA_DIR].text if _DATA_DIR in self.conf else ""
         return os.path.normpath(named) if named.startswith("/") else DATA_DIR
 
+    def is_nftban_at(self, root: str) -> bool:
+        """True if `root` is NFTBan's data folder, as the environment or its configuration names it.
+        Raises ConfigError: the one of the environment is no absolute path."""
+        return is_same_folder(root, self.data_dir)
+
     def installed_at(self, root: str) -> bool:
         """True if this is the real program's data folder, so that its lock must be shared."""
         home = DATA_DIR if _DATA_DIR in self.environ else self.data_dir

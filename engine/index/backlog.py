@@ -10,7 +10,7 @@ from engine.index.reader import Reader
 from engine.index.schema import STATE_NUMBERS, clean_text
 from engine.largest_share import WAITING_STATES, LargestShare, find_largest
 from engine.model import State, Task
-from engine.verbs import STAMP_LENGTH, TOKEN_LENGTH
+from engine.verbs import TOKEN_LENGTH
 
 
 class BacklogSummary(NamedTuple):
@@ -61,8 +61,8 @@ AND domains IS NOT NULL GROUP BY {{by}}"""
 _AHEAD = f"""
 SELECT kind, count(*) FROM task {{how}}
 WHERE state={_PENDING} AND queue = ? AND {_IS_DUE} AND coalesce(created, 0) <= ?
-AND (coalesce(created, 0), substr(id, 1, {STAMP_LENGTH}), substr(id, -{TOKEN_LENGTH}), id)
-    < (?, ?, ?, ?) GROUP BY kind"""
+AND (coalesce(created, 0), substr(id, 1, instr(id || '-', '-') - 1),
+    substr(id, -{TOKEN_LENGTH}), id) < (?, ?, ?, ?) GROUP BY kind"""
 _DUE_EARLIER = f"""
 SELECT kind, count(*) FROM task {{how}}
 WHERE state={_PENDING} AND queue = ? AND {_IS_DUE}
@@ -70,8 +70,8 @@ AND (coalesce(due, 0), coalesce(created, 0)) < (?, ?) GROUP BY kind"""
 
 BY_CREATED, BY_DUE = "created", "due"
 """The orders in which a store may take its due tasks: by creation, and of those of one second by
-the token at the end of the id; or by due time, and of those with the same due time the older first.
-"""
+the stamp and the token in the id; or by due time, and of those with the same due time the older
+first."""
 
 
 def summarize_backlog(reader: Reader, now: float, kinds: Collection[str] = ()) -> BacklogSummary:
@@ -132,5 +132,5 @@ def count_ahead(reader: Reader, task: Task, now: float, by: str = BY_CREATED) ->
         return dict(_rows(reader, _DUE_EARLIER, "by_due", queue, now, task.due or 0.0, created))
     if by != BY_CREATED:
         return {}
-    key = map(clean_text, (task.id[:STAMP_LENGTH], task.id[-TOKEN_LENGTH:], task.id))
+    key = map(clean_text, (task.id.partition("-")[0], task.id[-TOKEN_LENGTH:], task.id))
     return dict(_rows(reader, _AHEAD, "by_due", queue, now, created, created, *key))

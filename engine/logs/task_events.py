@@ -170,7 +170,7 @@ def _event(line: LogLine, groups: dict[str, str], row: _EventRow) -> TaskEvent:
     )
 
 
-_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-(?P<kind>.+)-(?:[0-9a-f]{4,8}|[0-9]+)")
+_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z\w*-(?P<kind>.+)-(?:[0-9a-f]{4,8}|[0-9]+)")
 
 
 def kind_of(id: str) -> str:

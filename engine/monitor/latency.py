@@ -71,9 +71,12 @@ class _TrackedTask(NamedTuple):
 
 _TRIED = EventKind.FAILED, EventKind.WAITS, EventKind.BURIED
 _FAILED_ENDS = (*_TRIED, EventKind.RECOVERED, EventKind.UNSETTLED)
-_RETRY_IN = re.compile(r"retry in ([0-9]{1,9})s")
+_DUE_IN = {
+    EventKind.WAITS: re.compile(r"retry in ([0-9]{1,9})s"),
+    EventKind.QUEUED: re.compile(r"\), due in ([0-9]{1,9})s\Z"),
+}
 _WAITED = re.compile(r"\), waited ([0-9]{1,9}(?:\.[0-9])?)s\Z")
-_STAMP = re.compile(r"([0-9]{8}T[0-9]{6}Z)-")
+_STAMP = re.compile(r"([0-9]{8}T[0-9]{6}Z)\w*-")
 
 
 class LatencyMeter:
@@ -111,8 +114,8 @@ class LatencyMeter:
                 self._end(kind, ended, when, what is not EventKind.SUCCEEDED)
         if what is EventKind.SUCCEEDED:
             return
-        retry = _RETRY_IN.search(event.line.text) if what is EventKind.WAITS else None
-        due = None if what is EventKind.BURIED else when + (float(retry[1]) if retry else 0.0)
+        delay = _DUE_IN[what].search(event.line.text) if what in _DUE_IN else None
+        due = None if what is EventKind.BURIED else when + (float(delay[1]) if delay else 0.0)
         self._keep(event.id, _TrackedTask(kind, due, None))
 
     def _keep(self, id: str, task: _TrackedTask) -> None:

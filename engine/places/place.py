@@ -9,6 +9,7 @@ from engine.config.queue_config import Thresholds, Trash
 from engine.destinations.destination import Destination
 from engine.locks.process_stats import ProcessStats
 from engine.locks.token_buckets import BucketState
+from engine.logs.kept_output import KeptOutput
 from engine.logs.log_line import LogLine
 from engine.model import (
     AttemptLimit,
@@ -283,6 +284,10 @@ class Place(NamedTuple):
     task_rows: Callable[[Task, Sequence[LogLine]], Sequence[tuple[str, str]]] = lambda *_: ()
     """Reads names and values of what only the server knows of a task, given the log lines that
     mention it; blocks, and raises `StoreError`."""
+
+    outputs: Callable[[str], Sequence[KeptOutput]] = lambda ident: ()
+    """Reads what the handler of a task printed in its last runs, by its id; blocks, and raises
+    `OSError`."""
 
     find_lingering_worker: Callable[[], int | None] = lambda: None
     """Finds a process that still works although its lock file was removed; scans all processes."""

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, NoReturn
 from engine.system.users import Account
 from engine.text.error_text import error_text
 
-MAX_OUTPUT_BYTES = 8192
+MAX_OUTPUT_BYTES = 64 << 10
 """Bytes of output to keep (the last ones): a program may print without end."""
 
 KILL_DELAY_SECONDS = 5.0
@@ -122,6 +122,8 @@ class Program(NamedTuple):
     kept_fds: Collection[int] = ()
     """File descriptors that only the supervisor keeps open while it runs: a lock that must outlive
     us, and that a program could release (flock -u)."""
+    stdin_fd: int = -1
+    """An open file that is the standard input, instead of bytes; -1: none."""
 
 
 class SupervisorPool:
@@ -274,8 +276,11 @@ class _Link(NamedTuple):
         account = program.account and tuple(program.account)
         text = tuple(program.argv), dict(program.env)
         request = (*text, program.stdin, program.cwd, account, program.grace, how)
+        fds = (*self.pass_fds, *self.kept_fds)
+        if program.stdin_fd >= 0:
+            fds = (*fds, program.stdin_fd)
         with suppress(BrokenPipeError, ConnectionResetError):  # it has ended: `read_report` tells
-            _send(self.sock, request, self.pass_fds + self.kept_fds)
+            _send(self.sock, request, fds)
 
     def await_report(self, deadline: float, timeout: float, cancelled: Callable[[], bool]) -> str:
         """Wait for the supervisor's report. Return why the program is ended early, else ""."""
@@ -352,14 +357,14 @@ def _supervise(
         signal.signal(signal.SIGCHLD, supervisor.reap_adopted)
         is_idle = True
         while is_idle:
-            (argv, env, stdin, cwd, account, grace, how), fds = _receive(
-                sock, len(pass_fds) + len(kept_fds)
-            )
+            listed = len(pass_fds) + len(kept_fds)
+            (argv, env, stdin, cwd, account, grace, how), fds = _receive(sock, listed + 1)
             runs_as = account and Account(*account)
             program = Program(
                 argv,
                 env,
                 stdin,
+                stdin_fd=fds.pop() if len(fds) > listed else -1,
                 cwd=cwd,
                 pass_fds=pass_fds,
                 account=runs_as,
@@ -471,7 +476,11 @@ class _Supervisor:
         self._output, self._written = os.pipe()
         os.set_blocking(self._output, False)
         stdin = self._null if program.stdin is None else self._reading
+        if program.stdin_fd >= 0:
+            stdin = program.stdin_fd
         self._pid = _spawn(program, stdin, self._written)
+        if program.stdin_fd >= 0:
+            os.close(program.stdin_fd)
         self._running[:] = self._pid.to_bytes(8, "little")
         for number in program.pass_fds:
             os.dup2(self._null, number, inheritable=False)
@@ -536,7 +545,8 @@ class _Supervisor:
                 return True
             if not more:
                 return False
-            self._collected = (self._collected + more)[-MAX_OUTPUT_BYTES:]
+            whole = more if len(more) >= MAX_OUTPUT_BYTES else self._collected + more
+            self._collected = whole[-MAX_OUTPUT_BYTES:]
         return True
 
     def _write(self) -> bool:

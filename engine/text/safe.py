@@ -78,6 +78,20 @@ def contract_text(text: str) -> str:
     return _OTHER_CHARACTER.sub("_", text)
 
 
+_EXPANDED = re.compile(f'["$`\\\\{REPLACEMENT}]')
+"""What a shell expands within double quotes, and the mark of what is not printable."""
+
+
+def shell_text(text: str) -> str:
+    """Text in any script on one line, without what a shell expands within double quotes.
+
+    White space becomes spaces. `"`, `$`, a backtick, a backslash and what is not printable become
+    `_`. They are not escaped, because the contract's own program writes the value back without the
+    escapes, and then sources it."""
+    spaced = "".join(" " if c.isspace() else c for c in text)
+    return _EXPANDED.sub("_", safe_line(spaced))
+
+
 def contract_error(text: str) -> str:
     """An error as the contract stores it: cut to 200 characters, then as `contract_text`."""
     return contract_text(text.rstrip("\n")[:ERROR_LIMIT])

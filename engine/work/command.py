@@ -13,10 +13,13 @@ from engine.system.users import Account
 from engine.text.safe import ERROR_LIMIT
 from engine.work.handlers import Context, Failed, Fatal, Lacking
 
+TRACE_BYTES = 8192
+"""Bytes of the output of a failed run, the last ones, for stores that keep a trace of each."""
+
 
 class CommandHandler:
-    """Runs one program per task; the task's fields are in its environment as TASK_*, and its data,
-    if the worker has read it, is its standard input."""
+    """Runs one program per task; the task's fields are in its environment as TASK_*, and its data
+    is its standard input."""
 
     def __init__(
         self,
@@ -26,11 +29,13 @@ class CommandHandler:
         environ: Mapping[str, str | None] = {},
         run: Callable[[Program, float, Callable[[], bool]], ProgramResult] = run_supervised,
         fatal_statuses: Container[int] = (),
+        keep: Callable[[Task, bytes, str], None] = lambda task, output, how: None,
     ) -> None:
         """`account` is the user to run it as; None: the present user. `environ` is added to the
         clean environment of `run_program.environment`; a value of None passes on our own variable,
         if set. `run` runs the program: a worker passes that of its `SupervisorPool`. An exit
-        status of `fatal_statuses` means that no further attempt can succeed."""
+        status of `fatal_statuses` means that no further attempt can succeed. `keep` gets the
+        output of each run that was started, and how it ended."""
         self._argv = tuple(argv)
         self._timeout = timeout
         self._account = account
@@ -38,7 +43,7 @@ class CommandHandler:
         self._environ = run_program.environment(os.environ, account) | {
             name: value for name, value in added.items() if value is not None
         }
-        self._run, self._fatal_statuses = run, fatal_statuses
+        self._run, self._fatal_statuses, self._keep = run, fatal_statuses, keep
 
     def __call__(self, task: Task, context: Context) -> bytes:
         """Run the program until it ends, even if it cannot be killed; return its output.
@@ -52,6 +57,7 @@ class CommandHandler:
             self._argv,
             {**self._environ, **task_environment(task)},
             context.data,
+            stdin_fd=context.data_fd,
             kept_fds=context.kept_fds,
             account=self._account,
             grace=supervisor.KILL_DELAY_SECONDS,
@@ -62,13 +68,15 @@ class CommandHandler:
             verb = "follow" if error.started else "start"
             raises = Lacking if error.is_lack else Failed
             raise raises(f"cannot {verb} {self._argv[0]}: {error}") from error
+        self._keep(task, ran.output, ran.end_reason or _status(ran.status))
         if ran.status == 0 and not ran.end_reason:
             return ran.output
-        output, whole = shorten_output(ran.output), ran.output.decode("utf-8", "replace").strip()
+        output = shorten_output(ran.output)
+        trace = ran.output[-TRACE_BYTES:].decode("utf-8", "replace").strip()
         if ran.end_reason:
-            raise Failed(f"{ran.end_reason}: {output}" if output else ran.end_reason, whole)
+            raise Failed(f"{ran.end_reason}: {output}" if output else ran.end_reason, trace)
         failure_class = Fatal if ran.status in self._fatal_statuses else Failed
-        raise failure_class(output or _status(ran.status), whole)
+        raise failure_class(output or _status(ran.status), trace)
 
 
 def task_environment(task: Task) -> Mapping[str, str]:
@@ -105,7 +113,7 @@ def last_lines(output: bytes) -> str:
 def _status(code: int | None) -> str:
     if code is None:
         return "its supervisor was killed, exit status unknown"
-    if code > 0:
+    if code >= 0:
         return f"exit status {code}"
     try:
         name = signal.Signals(-code).name

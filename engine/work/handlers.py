@@ -23,7 +23,7 @@ class Failed(Exception):
     def __init__(self, text: str, details: str = "") -> None:
         super().__init__(text)
         self.details = details
-        """More about it, such as all output of a program, for stores that keep a trace."""
+        """More about it, such as the end of a program's output, for stores that keep a trace."""
 
 
 class Fatal(Failed):
@@ -77,6 +77,8 @@ class Context(NamedTuple):
     """Returns the task with the lease and revision of its last renewal; waits for a running one."""
     data: bytes | None = None
     """The task's data, if the worker reads it for this kind (`WorkerServices.data_kinds`)."""
+    data_fd: int = -1
+    """An open file with the task's data, which may be large; -1: none. The caller closes it."""
 
 
 class Handler(Protocol):

@@ -15,7 +15,7 @@ from engine.model import Move, State, Task
 from engine.operations import retention
 from engine.store import ChangeableStore, StoreError, Unavailable
 from engine.system.run_clock import RunClock
-from engine.text.safe import safe_line
+from engine.text.safe import contract_text, safe_line
 
 if TYPE_CHECKING:
     from engine.mail.send.mail_spool import MailSpool
@@ -154,9 +154,9 @@ class Housekeeping(NamedTuple):
 
         def enqueue(description: str, payload: str) -> str:
             """Add the task of a mail; return its id."""
-            at = now + next(added) / verbs.TOKENS_PER_SECOND
-            token = verbs.token_at(at, os.urandom(2))
-            task = verbs.enqueue("mail_send", at, token, description, payload)
+            at = now + next(added) / verbs.MOMENTS_PER_SECOND
+            token, text = os.urandom(4).hex(), contract_text(description)
+            task = verbs.enqueue("mail_send", at, token, text, payload)
             store.swap(None, task)
             log_queued(task)
             return task.id

@@ -146,7 +146,7 @@ def _on_nftban(requests: list[bytes], number: int, *, gates: bool = False) -> Co
             closing(_spool(folder, requests)) as store,
             _handler(breaker if gates else None) as send,
         ):
-            handlers = {"push": with_payload(send, f"{folder}/mailspool", "")}
+            handlers = {"push": with_payload(send, SpoolFolders("", "", "", f"{folder}/mailspool"))}
             services = WorkerServices(slots={"push": AT_ONCE})
             settings: dict[str, Any] = {"concurrency": AT_ONCE, "services": services}
             worker = Worker(store, handlers, contract_retries(), **settings)

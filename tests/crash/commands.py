@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from engine import verbs
 from engine.formats.nftban import hint, task_format
 from engine.formats.nftban.store import SpoolFolders, make_spool
 from engine.locks import lock_file, queue_lock
@@ -368,8 +369,9 @@ def _added_at(now: float, name: str) -> str:
     if new != NEW:
         return name
     kind, nth = rest.split()
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
-    return f"{stamp}-{kind}-{int(nth):04x}{wrapper.MARK.hex()}"
+    at = int(now) + int(nth) / verbs.MOMENTS_PER_SECOND
+    token = (wrapper.MARK + int(now).to_bytes(8)[-2:]).hex()
+    return verbs.enqueue(kind, at, token).id
 
 
 def _tasks_in(root: Path) -> dict[str, list[Place]]:
@@ -386,7 +388,7 @@ def _place(path: Path, ident: str, word: str) -> Place:
         record = task_format.parse_task(path.read_bytes(), ident)
     except Refused:
         return Place(word, -1)
-    name = NEW if ident.endswith(wrapper.MARK.hex()) else ident
+    name = NEW if ident.rpartition("-")[2].startswith(wrapper.MARK.hex()) else ident
     whole = record.description == f"the work of {name}"
     payload = not record.payload or Path(record.payload).exists()
     return Place(word, record.retries if whole and payload else -1)
@@ -480,6 +482,12 @@ _added_of_many = _added._replace(after={0: _of(WAITING)})
 _waits = {PATIENT: _stays(WAITING)}
 _patient = _task(PATIENT, WAITING, due=WAITS_LONG)
 _dead = _prepared(*(_task(ident, DEAD) for ident in (DEAD_1, DEAD_2, DEAD_3)))
+
+
+def _given(root: Path) -> None:
+    (root / "given").write_bytes(b"data of a task\n" * 9)
+
+
 _leftovers = _prepared(
     _patient,
     _task(ORPHAN, ACTIVE),
@@ -531,6 +539,9 @@ CASES: Mapping[str, _Scenario] = {
         _add, _prepared(bare, another_s), {f"{NEW} report 0": _added}, 0, 20, counted=0
     ),
     "add": _Scenario(_add, _patient, {f"{NEW} report 0": _added, **_waits}, 0, 11),
+    "add-data": _Scenario(
+        f"{_add} --data {{root}}/given", _given, {f"{NEW} report 0": _added_of_many}, 0, 18
+    ),
     "add-batch": _Scenario(
         "queue add --batch",
         _with(_task(DEAD_1, DEAD)),

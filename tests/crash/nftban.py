@@ -6,6 +6,7 @@ disk that a cut after any step may leave (`disk.py` has the model), and makes th
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 import zlib
@@ -60,10 +61,12 @@ class Verb(Case):
         foreign: bool = False,
         prepare: Callable[[SpoolFolders], None] = lambda spool: None,
         now: float = NOW,
+        data: bool = False,
     ) -> None:
-        """`foreign`: another program put the tasks there, so that there is no `.spooldeck` yet."""
+        """`foreign`: another program put the tasks there, so that there is no `.spooldeck` yet.
+        `data`: each task has data."""
         self._start, self.steps, self._count = start, steps, tasks
-        self._foreign, self._prepare, self.now = foreign, prepare, now
+        self._foreign, self._prepare, self.now, self._data = foreign, prepare, now, data
         self._stages: list[Tasks] = []
         self._answers: object = None
 
@@ -79,7 +82,7 @@ class Verb(Case):
         else:
             with closing(NftbanStore(spool_at(root, durable=False), lambda: NOW)) as store:
                 for task in tasks:
-                    store.swap(None, task)
+                    store.swap(None, _with_data(store, task) if self._data else task)
                     _lead(store, task.id, WAY[self._start])
         self._prepare(spool_at(root))
 
@@ -139,6 +142,9 @@ class Verb(Case):
             yield f"left in .spooldeck: {left}"
         due = {}
         for ident, (folder, data) in content.items():
+            path = root / "data" / ident
+            if b"/data/" in data and (not path.exists() or path.read_bytes() != DATA):
+                yield f"{ident} is in {folder} without its data"
             with suppress(Refused):
                 if folder in (FOLDERS[P], FOLDERS[A]):
                     failed = task_format.parse_task(data, ident).retries
@@ -157,6 +163,13 @@ class Verb(Case):
 def _a_task(number: int) -> Task:
     ident = f"20261120T094115Z-job-{number:08x}"
     return Task(ident, "job", P, float(int(NOW)), attempts=1, description="before")
+
+
+DATA = b"some data\n" * 9
+
+
+def _with_data(store: NftbanStore, task: Task) -> Task:
+    return store.write_data(task, [DATA[:40], DATA[40:]])
 
 
 def spool_at(root: Path, *, durable: bool = True) -> SpoolFolders:
@@ -182,6 +195,10 @@ def _recover(root: Path, now: float) -> list[str]:
         return store.recover()
 
 
+_DATA_FOLDER = re.compile(rb'(TASK_PAYLOAD_FILE=")[^"]*/data/')
+"""The part of a path that differs from run to run."""
+
+
 def tasks_of(disk: Disk) -> Tasks:
     """Return every task file in a folder for tasks, or quarantined; each has one place only."""
     by_name: dict[str, tuple[str, bytes]] = {}
@@ -194,7 +211,7 @@ def tasks_of(disk: Disk) -> Tasks:
             data = contents[str(what)] if isinstance(what, Path) else what
             assert isinstance(data, bytes), f"{path} is no file"
             assert ident not in by_name, f"{ident} is in {folder} and in {by_name[ident][0]}"
-            by_name[ident] = folder, data
+            by_name[ident] = folder, _DATA_FOLDER.sub(rb"\1/data/", data)
     return by_name
 
 
@@ -325,6 +342,9 @@ _TAKE = Step(lambda store, tasks: store.take(NOW, "me", len(tasks)), promised=Fa
 _ACK = _each(lambda task: None)._replace(promised=False)
 _LOOK = Step(lambda store, tasks: store.take(NOW, "me", 1), promised=False)
 _ENQUEUE = Step(lambda store, tasks: (store.swap(None, _a_task(1)) for _ in range(1)))
+_ADD_DATA = Step(
+    lambda store, tasks: (store.swap(None, _with_data(store, _a_task(1))) for _ in "1")
+)
 _RECOVER = Step(lambda store, tasks: store.recover())
 _QUARANTINE = Step(lambda store, tasks: store.quarantine_broken())
 _PUT_BACK = Step(
@@ -367,7 +387,11 @@ _hold = _each(lambda task: verbs.hold(task, NOW))
 VERBS: Mapping[str, Verb] = {
     "enqueue": Verb(None, _ENQUEUE),
     "enqueue, 3 together": Verb(None, _enqueue(1, 2, 3)),
+    "enqueue with data": Verb(None, _ADD_DATA),
     "take, ack": Verb(P, _TAKE, _ACK),
+    "take, ack with data": Verb(P, _TAKE, _ACK, data=True),
+    "take, nack with data": Verb(P, _TAKE, _each(_nack), data=True),
+    "expunge with data": Verb(D, _each(lambda task: None), data=True),
     "take, nack": Verb(P, _TAKE, _each(_nack)),
     "take, nack, 2 together": Verb(P, _TAKE, _together(_nack), tasks=2),
     "take, unclaim": Verb(P, _TAKE, _each(verbs.unclaim)),

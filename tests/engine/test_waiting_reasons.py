@@ -40,16 +40,16 @@ IS_STUCK = "lock is stuck: no heartbeat from PID 77 for 47m"
 UNSEEN = "no worker running"
 
 
-BACKOFF = "backoff until 08:04:00Z (in 4m)"
+DELAYED = "delayed until 08:04:00Z (in 4m)"
 
 
 WHY_PENDING: tuple[tuple[float, Circumstances, str], ...] = (
     # what keeps the task itself
     (0, Circumstances(pause_reason="by ann"), "the queue is paused: by ann"),
-    (90, Circumstances(), "backoff until 08:01:30Z (in 1m)"),
-    (90000, Circumstances(), "backoff until 2027-01-16 09:00:00Z (in 1d01h)"),
-    (inf, Circumstances(), "backoff until never"),
-    (1e20, Circumstances(), "backoff until epoch second 1e+20"),
+    (90, Circumstances(), "delayed until 08:01:30Z (in 1m)"),
+    (90000, Circumstances(), "delayed until 2027-01-16 09:00:00Z (in 1d01h)"),
+    (inf, Circumstances(), "delayed until never"),
+    (1e20, Circumstances(), "delayed until epoch second 1e+20"),
     (0, Circumstances(is_handled=str.isdigit), NO_HANDLER),
     (0, Circumstances(closed_reason="no mail\x1b transport", tasks_ahead=2), "no mail\ufffd "
     "transport"),
@@ -90,14 +90,14 @@ WHY_PENDING: tuple[tuple[float, Circumstances, str], ...] = (
     (0, Circumstances(server="the mailer is stopped", is_stopped=True, is_idle=True),
      "the mailer is stopped"),
     (240, Circumstances(server="the mailer is stopped", is_stopped=True, is_idle=True),
-     f"the mailer is stopped | {BACKOFF}"),
-    (240, Circumstances(server="the mailer delivers: running"), BACKOFF),
-    (240, Circumstances(is_handled=str.isdigit), f"{BACKOFF} | {NO_HANDLER}"),
+     f"the mailer is stopped | {DELAYED}"),
+    (240, Circumstances(server="the mailer delivers: running"), DELAYED),
+    (240, Circumstances(is_handled=str.isdigit), f"{DELAYED} | {NO_HANDLER}"),
     (240, Circumstances(HELD, token_at=NOW + 300, tasks_ahead=7),
-     f"{BACKOFF} | no token until 08:05:00Z (in 5m) | then 7 older tasks first"),
-    (240, Circumstances(token_at=NOW + 239), BACKOFF),
+     f"{DELAYED} | no token until 08:05:00Z (in 5m) | then 7 older tasks first"),
+    (240, Circumstances(token_at=NOW + 239), DELAYED),
     (240, Circumstances(FREE_LOCK, last_run=NOW - 86400),
-     f"{BACKOFF} | no worker running, last run 1d00h ago"),
+     f"{DELAYED} | no worker running, last run 1d00h ago"),
     (-1, Circumstances(HELD._replace(verdict=Verdict.STUCK), str.isdigit, NOW + 60,
                        pause_reason="x", tasks_ahead=4, last_run=0.0),
      f"the queue is paused: x | {NO_HANDLER} | lock is stuck: no heartbeat from PID 77 "
@@ -151,7 +151,7 @@ NO_TOKEN = "waits: no token for domain example.com"
 WHY_OTHERS: tuple[tuple[Task, Circumstances, str], ...] = (
     (a_task(State.HELD), Circumstances(pause_reason="x"), BY_AN_OPERATOR),
     (a_task(State.HELD, NOW + 60), Circumstances(is_handled=str.isdigit),
-     f"{BY_AN_OPERATOR} | backoff until 08:01:00Z (in 1m) | {NO_HANDLER}"),
+     f"{BY_AN_OPERATOR} | delayed until 08:01:00Z (in 1m) | {NO_HANDLER}"),
     (CLAIMED, Circumstances(lock=HELD), "being processed by PID 77 for 1m"),
     (CLAIMED, Circumstances(), "being processed for 1m"),
     (a_task(State.ACTIVE), Circumstances(), "being processed"),

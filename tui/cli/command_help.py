@@ -39,7 +39,8 @@ from tui.terminal.crash_report import EX_SOFTWARE
 EXIT_CODES: Mapping[int, str] = {
     0: "done, or nothing needs attention",
     1: "nothing to do, queue full, not all of it done, or something needs attention",
-    2: "another process holds the lock; tasks are claimed by a worker; a place is unreadable",
+    2: "another process holds the lock; tasks are claimed by a worker; a place is unreadable; a "
+    "task with the key waits (`queue add`)",
     3: "the handler failed (`process-next`)",
     NOT_PRINTED: "the task was added, but its id could not be printed: do not repeat the command",
     EX_USAGE: "wrong usage",
@@ -64,6 +65,8 @@ _OWN_CODES = {
     "one": "0 done or shown, 1 no such task, or it has changed",
     "some": "0 done, 1 not all of it",
     "added": "0 added and on the disk, 1 queue full, 4 added but the id could not be printed",
+    "task": "0 added and on the disk, 1 queue full, 2 one with the key waits, "
+    "4 added but the id could not be printed",
     "process": "0 done, 1 nothing due, 2 locked, 3 the handler failed",
     "work": "0 stopped, 2 locked, 3 an outcome could not be stored",
     "loop": "0 stopped or idle",
@@ -156,7 +159,7 @@ zgb enqueue | added | 7 mail.db
 zgb work | work | mail.db
 zgb doctor | findings | mail.db
 queue status | attention | /srv/queue --json
-queue add | added | report 'Daily report' '' /srv/queue
+queue add | task | report 'Daily report' --data day.csv --delay 10m --root /srv/queue
 queue process-next | process | /srv/queue --quiet
 queue work | work | /srv/queue --concurrency 4
 queue list | read | /srv/queue --state dlq --json
@@ -237,7 +240,7 @@ destinations | place text, unknown text?, destinations destination[]
 destinations --dry-run | verb text, destination text, effect text, now text?, count number, \
 command text
 destinations --apply | destination text, done text, op text?
-log | when time?, level text, text text, log text, hidden_bytes number, torn flag
+log | when time?, level text, text text, log text, hidden_bytes number, torn flag, output text?
 control | place text, facts text{}, warnings text[], facts_unknown text?, controls control[]
 control --dry-run | +control, order object, would text, count number, command text?
 control --apply | control text, said text[], op text?

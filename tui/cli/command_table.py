@@ -148,6 +148,7 @@ destinations @reason @plan @count @json | print.destinations:destinations | heal
         destination of deliveries; exit 0 OK, 1 one is unhealthy
     words [VERB|ORIGIN|PLACE...] | block, unblock or probe an ORIGIN; else list those of a PLACE
 log @place @filter | print.log:log +listing | the log lines of a place, merged by time
+    --id ID | only lines about this task, and what its handler printed
     --level LEVEL | minimum level
     @since
     --lines N:count=200 | at most N lines (200)
@@ -391,8 +392,13 @@ queue add | formats.nftban.commands:add | add a task and print its id
     description [DESCRIPTION] | text of one line; '' for none, if a PLACE follows
     payload [PAYLOAD] | absolute path of a file in the mail spool; '' for none
     @place @json
+    --data FILE | data for the handler, which gets it on stdin; -: read it from stdin
+    --delay TIME:wait | wait at least TIME before the first run: 90s, 15m, 2h; at most 7d
+    --at TIME | do not run it before TIME: 14:00, tomorrow 06:00
+    --key KEY | add nothing while a task with this key waits: exit code 2
     --batch [FILE|-] | one task for each line of FILE, or of stdin: a JSON object with kind,
-        description, payload; or these three separated by tabs; empty lines are skipped
+        description, payload, data, delay, at, key; or the first three separated by tabs; empty
+        lines are skipped
     --strict | with --batch: add nothing behind a refused line
 queue process-next @place @json | formats.nftban.work:process_next | run the next due task, if any
     --quiet | print nothing if the exit code is 1 or 2

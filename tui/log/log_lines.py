@@ -314,7 +314,7 @@ def _log_help(troubles: Mapping[str, str]) -> str:
 _DENIED = os.strerror(errno.EACCES)
 
 
-_LIKE_OURS = re.compile(r"\b\d{8}T\d{6}Z-\w+-[0-9a-f]{8}\b")
+_LIKE_OURS = re.compile(r"\b\d{8}T\d{6}Z\w*-\w+-[0-9a-f]{8}\b")
 _NAMED = re.compile(r"\b(?:task_?id|task|id)[=:]\s*\"?([\w:.-]{1,160})", re.IGNORECASE)
 _WORD = re.compile(r"[\w:-]{6,160}")
 

@@ -11,7 +11,7 @@ from engine.text.decode import parse_digits
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_bytes
 from engine.text.json_text import compact_json, lay_out_json
-from engine.text.safe import contract_text, safe_line
+from engine.text.safe import safe_line, shell_text
 from tui.text.times import format_time_with_age
 
 
@@ -98,8 +98,8 @@ def _parse_description(
     name: str, task: Task | None, typed: str, now: float
 ) -> tuple[str | None, str]:
     value, preview = _parse_text(name, task, typed, now)
-    # All stores with a description keep it as `contract_text` makes it.
-    if value is not None and (folded := contract_text(value)) != value:
+    # All stores with a description keep it as `shell_text` makes it.
+    if value is not None and (folded := shell_text(value)) != value:
         preview = f"stored as: {folded}"
     return value, preview
 

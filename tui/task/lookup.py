@@ -13,6 +13,7 @@ from engine.store import StoreError
 from engine.text.error_text import error_text
 
 if TYPE_CHECKING:  # mail parsing is loaded with the first payload, not at start
+    from engine.places.place import Place
     from tui.task.parts_lines import Opened
     from tui.task.task_lines import LogFindings
 
@@ -34,6 +35,14 @@ def search_logs(paths: Sequence[str], task: Task) -> LogFindings:
     history = task_events.task_history(task_events.read_events(log.lines), task.id)
     attempts = task_events.task_attempts(history)
     return LogFindings(log, history=history, attempts=attempts)
+
+
+def read_outputs(place: Place, findings: LogFindings, task: Task) -> LogFindings:
+    """Add what the handler of a task printed. Blocks."""
+    try:
+        return findings._replace(outputs=tuple(place.outputs(task.id)))
+    except OSError as error:
+        return findings._replace(output_problem=error_text(error))
 
 
 async def read_parts(inspector: Inspector, task: Task) -> tuple[Opened, ...]:

@@ -199,6 +199,7 @@ class TaskReader:
         self._log_seen = self.session.readings.log
         task, place = self.details.task, self.session.place
         findings = await asyncio.to_thread(lookup.search_logs, place.shown_logs, task)
+        findings = await asyncio.to_thread(lookup.read_outputs, place, findings, task)
         if place.log_copy is not None:
             findings = findings._replace(note=_NOT_IN_COPY, problem=self._copy_problem)
         rows: Sequence[tuple[str, str]] = ()
@@ -252,7 +253,10 @@ TABS: Mapping[str, TabView] = {
     "summary": lambda details, opened, now, width: view.summary_lines(details, now, width),
     "payload": lambda details, opened, now, width: parts_lines.payload_lines(opened, now, width),
     "attempts": lambda details, opened, now, width: view.attempt_lines(details, now, width),
-    "log": lambda details, opened, now, width: view.log_lines(details, width),
+    "log": lambda details, opened, now, width: [
+        *view.log_lines(details, width),
+        *view.output_lines(details.findings, width),
+    ],
     "files": lambda details, opened, now, width: parts_lines.stored_lines(opened, now, width),
 }
 """The tabs, in their order."""

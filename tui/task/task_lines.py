@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from engine.locks.token_buckets import describe_bucket
+from engine.logs.kept_output import KeptOutput
 from engine.logs.merged_log import Mentions
 from engine.logs.task_events import Attempt, EventKind, TaskEvent
 from engine.model import Part, Relative, Relatives, State, Task
@@ -17,7 +18,7 @@ from engine.operations.notes import Note
 from engine.policy import died_at
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
-from engine.text.safe import safe_line, state_name
+from engine.text.safe import safe_line, safe_lines, state_name
 from engine.text.times import format_rough_duration
 from tui.session.index_queries import CheckedCluster
 from tui.task.why_waiting import NO_OUTLOOK, TaskOutlook
@@ -57,6 +58,10 @@ class LogFindings(NamedTuple):
     """Why that log is not copied; "" if it is."""
     history: tuple[TaskEvent, ...] = ()
     attempts: tuple[Attempt, ...] = ()
+    outputs: tuple[KeptOutput, ...] = ()
+    """What its handler printed in its last runs."""
+    output_problem: str = ""
+    """Why that could not be read; "" if it could."""
 
 
 NOT_SEARCHED, NO_RELATIVES = LogFindings(), Relatives()
@@ -116,7 +121,7 @@ def part_counts(details: TaskDetails) -> dict[str, str]:
     counts = {"summary": ""} | ({"payload": ""} if details.parts else {})
     if findings.attempts or findings.history:
         counts["attempts"] = f"{len(findings.attempts):,}"
-    if findings.error or (log is not None and log.lines):
+    if findings.error or findings.outputs or (log is not None and log.lines):
         counts["log"] = f"{len(log.lines) if log is not None else 0:,}"
     if details.parts:
         counts["files"] = f"{len(details.parts):,}"
@@ -429,7 +434,8 @@ def timeline_lines(details: TaskDetails, now: float, width: int) -> Text:
     dated = sum(one.outcome is not None for one in details.findings.attempts) or has_end
     rows[1:1] = [(None, (text, "warn")) for text in _undated_attempts(details, dated)]
     if task.state is State.PENDING and task.due is not None and task.due > now:
-        rows.append((task.due, ("backoff ends", "line")))
+        ends = "delay ends" if task.attempts == 0 and not task.error else "backoff ends"
+        rows.append((task.due, (ends, "line")))
     if start is not None and start.when is not None and not details.gone:
         rows.append((start.when, ("runs at about this time", "line")))
     lines: Text = []
@@ -508,6 +514,25 @@ def log_lines(details: TaskDetails, width: int) -> Text:
         found_none = safe_line(findings.problem or findings.note) or "no log lines yet"
         nothing = found_none if is_read else _search_coverage(details)
         lines.append(((f" {nothing}", "muted"),))
+    return lines
+
+
+MAX_OUTPUT_LINES = 200
+"""Lines shown of the output of one run: the last ones."""
+
+
+def output_lines(findings: LogFindings, width: int) -> Text:
+    """What the handler printed in each run, the end of it."""
+    lines: Text = []
+    if findings.output_problem:
+        lines.append(((f" output not read: {safe_line(findings.output_problem)}", "warn"),))
+    for output in findings.outputs:
+        lines += [BLANK_LINE, part_line(output.describe(format_clock(output.ended)))]
+        printed = safe_lines(output.data)
+        if (more := len(printed) - MAX_OUTPUT_LINES) > 0:
+            lines.append(((f" {more:,} lines before these: spooldeck log --id", "muted"),))
+        for line in printed[-MAX_OUTPUT_LINES:]:
+            lines += [((f" {piece}", ""),) for piece in fold_text(line, max(8, width - 2))]
     return lines
 
 

@@ -20,7 +20,7 @@ _LEVELS = {
 
 
 _IDS = re.compile(
-    r"\b(?:[0-9]{8}T[0-9]{6}Z-[\w.]+-|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{4})([0-9a-f]{8})\b"
+    r"\b(?:[0-9]{8}T[0-9]{6}Z\w*-[\w.]+-|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{4})([0-9a-f]{8})\b"
 )
 """Ids with the time of their creation, and UUIDs."""
 

@@ -29,7 +29,7 @@ from engine.system import files, users
 from engine.system.command_errors import EX_NOPERM, EX_UNAVAILABLE, NotReadable, fail, print_error
 from engine.system.users import Account
 from engine.text.error_text import error_text
-from engine.text.safe import contract_text, safe_line
+from engine.text.safe import safe_line, shell_text
 
 if TYPE_CHECKING:
     from engine.config.validators import ConfigLocation
@@ -737,9 +737,14 @@ class Setup(NamedTuple):
         self.log_lines([(level, text, time.time())], if_allowed=True)
 
     def log_queued(self, *tasks: Task) -> None:
-        """Log new tasks in the words of the contract, with their stored descriptions."""
+        """Log new tasks in the words of the contract, with their stored descriptions; then when a
+        delayed one is due, from which its waiting time counts."""
         now = time.time()
-        texts = (f"{t.id} ({t.kind}: {contract_text(t.description)})" for t in tasks)
+        texts = (
+            f"{t.id} ({t.kind}: {shell_text(t.description)})"
+            + (f", due in {t.due - now:.0f}s" if t.due and t.due > now else "")
+            for t in tasks
+        )
         lines = [("INFO", f"Task queued: {text}", now) for text in texts]
         self.log_lines(lines, if_allowed=True)
 

@@ -259,7 +259,7 @@ class TaskClaims:
         order: dict[str, float] = {}
         stamps: dict[str, int | None] = {}  # many names have the same second
         for name, inode in candidates:
-            moment = name[:17]
+            moment = name[:16]
             if moment not in stamps:
                 stamps[moment] = task_format.time_in_id(moment)
             stamp = stamps[moment]
@@ -408,9 +408,9 @@ _TOKEN_IN_NAME = slice(-verbs.TOKEN_LENGTH - len(task_format.SUFFIX), None)
 
 
 def _claim_order(candidate: tuple[str, int]) -> tuple[str, str, str]:
-    """Order by the time in the id, in one second by the token, which rises, of any kind."""
+    """Order by the stamp in the id, with one stamp by the token, of any kind."""
     name = candidate[0]
-    return name[: verbs.STAMP_LENGTH], name[_TOKEN_IN_NAME], name
+    return name.partition("-")[0], name[_TOKEN_IN_NAME], name
 
 
 def _state_of(name: str, folder: int) -> FileState | None:

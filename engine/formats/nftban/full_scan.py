@@ -65,7 +65,10 @@ def read_plain_tasks(
             os.close(fd)
         if len(data) != size:
             continue
-        match = fullmatch(data.decode("latin-1"))
+        try:
+            match = fullmatch(data.decode())
+        except UnicodeDecodeError:
+            continue
         if match is None or match[1] + task_format.SUFFIX != name:
             continue
         ident, kind, text, created, retries, due, error, payload, dead, reason = match.groups()

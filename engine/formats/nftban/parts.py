@@ -91,16 +91,17 @@ DESTINATION_BYTES = 16384
 def with_destinations(
     tasks: Iterable[Task | Missing | Problem],
     finders: Mapping[str, Callable[[bytes], str]],
-    mail_spool: str,
+    payload_of: Callable[[Task], tuple[str, str]],
     root: str,
 ) -> Iterator[Task | Missing | Problem]:
     """Give each task the destination that is found in its payload by the function for its kind;
-    one whose payload cannot be read has none, which its parts explain."""
+    one whose payload cannot be read has none, which its parts explain. `payload_of` returns the
+    path of a task's payload and the folder that must contain it."""
     for one in tasks:
         if isinstance(one, Task) and one.payload and (find := finders.get(one.kind)) is not None:
             with (
                 suppress(Refused, OSError),
-                _open_folder(one.payload, mail_spool, root) as (fd, name, spool),
+                _open_folder(*payload_of(one), root) as (fd, name, spool),
             ):
                 data = _read_beginning(name, fd, DESTINATION_BYTES, os.fstat(spool))
                 one = one._replace(destination=find(data))
@@ -217,13 +218,32 @@ def _describe_refusal(why: str) -> str:
     return f"is {why}" if why.startswith(("a ", "not ")) else why
 
 
+def open_payload(payload: str, spool_folder: str, root: str = "") -> int:
+    """Open a payload below a folder to give it to a program.
+
+    Raises:
+        Refused: it is elsewhere, behind a symbolic link, or not a plain file of the folder's owner.
+        OSError: it does not exist, or cannot be opened now.
+    """
+    with (
+        _open_folder(payload, spool_folder, root) as (fd, name, spool),
+        closing_fd(files.open_outgoing(name, fd, os.fstat(spool))) as file,
+    ):
+        _require_plain(file, fd, os.fstat(spool))
+        return os.dup(file)
+
+
 def _read_beginning(name: str, fd: int, limit: int, spool: stat_result | None = None) -> bytes:
     with closing_fd(files.open_guarded(name, fd)) as file:
-        file_stat = os.fstat(file)
-        why = _describe_refusal(files.file_problem(file_stat, os.fstat(fd)))
-        if why := why or (files.owner_problem(file_stat, spool) if spool is not None else ""):
-            raise Refused(why)
+        _require_plain(file, fd, spool)
         return os.read(file, limit)
+
+
+def _require_plain(file: int, folder: int, spool: stat_result | None) -> None:
+    file_stat = os.fstat(file)
+    why = _describe_refusal(files.file_problem(file_stat, os.fstat(folder)))
+    if why := why or (files.owner_problem(file_stat, spool) if spool is not None else ""):
+        raise Refused(why)
 
 
 def _facts(file_stat: stat_result, flocked: frozenset[int]) -> tuple[tuple[str, str], ...]:

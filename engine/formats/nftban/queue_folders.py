@@ -25,6 +25,7 @@ from engine.text.safe import safe_line
 
 if TYPE_CHECKING:
     from engine.locks.process_stats import ProcessStats
+    from engine.logs.kept_output import KeptOutput
     from engine.places.place import Place
 
 FORMAT, TITLE = "nftban", "an NFTBan queue"
@@ -255,6 +256,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
         find_lingering_worker=partial(_lingering_pid, setup.lock_path),
         mail=make_place_mail(setup, [*place.argv]),
         vitals=partial(_vitals, setup.place),
+        outputs=partial(_outputs, setup),
         max_pending=queue.max_pending,
     )
 
@@ -263,6 +265,13 @@ def _lingering_pid(lock_path: str) -> int | None:
     from engine.locks.lock_holder import deleted_lock_holder  # loaded when a lock is shown
 
     return deleted_lock_holder(lock_path)
+
+
+def _outputs(setup: Setup, ident: str) -> list[KeptOutput]:
+    from engine.logs.kept_output import OutputFiles  # loaded when a task is shown
+
+    spool = spool_folders(setup)
+    return OutputFiles(spool.output_dir, spool.root).read(ident)
 
 
 def _vitals(below: str, pid: int) -> ProcessStats:

@@ -45,6 +45,10 @@ LISTED_GROUP = 3
 not asked for each."""
 
 
+class KeyWaits(Gone):
+    """A task with the key of a new one waits already."""
+
+
 class StagedChange(NamedTuple):
     """One task file that gets a new content, a new state, or is removed."""
 
@@ -160,8 +164,10 @@ class StagingDir:
             with self.placing_lock():
                 names = [record.id + task_format.SUFFIX for record in records]
                 taken = _find_names(names, self._folders, self.folder.fd)
+                has_key = any(map(task_format.mark_in_name, names))
+                waiting = self._waiting_marks() if has_key else {}
                 answers = [
-                    self._place_new(record.id, draft, pending, taken)
+                    self._place_new(record.id, draft, pending, taken, waiting)
                     for record, draft in zip(records, drafts, strict=True)
                 ]
         except (OSError, Unavailable) as error:
@@ -236,11 +242,20 @@ class StagingDir:
                 drafts[at] = self._remove_draft(where.path, draft, error)
 
     def _place_new(
-        self, ident: str, draft: tuple[str, int] | Exception, pending: TaskFolder, taken: set[str]
+        self,
+        ident: str,
+        draft: tuple[str, int] | Exception,
+        pending: TaskFolder,
+        taken: set[str],
+        waiting: dict[str, str],
     ) -> str | Exception:
-        """Rename a draft into pending/, unless its name is in `taken`, to which it is added."""
+        """Rename a draft into pending/, unless its name is in `taken`, or the mark of its key in
+        `waiting`; it is added to both."""
         if isinstance(draft, Exception):
             return draft
+        if (mark := task_format.mark_in_name(ident)) in waiting:
+            waits = KeyWaits(f"{waiting[mark]} waits with this key")
+            return self._remove_draft(ident, draft, waits)
         name, fd = draft
         try:
             target = ident + task_format.SUFFIX
@@ -259,8 +274,28 @@ class StagingDir:
         if not rev:
             why = Unavailable(f"{pending.path}: replaced again and again")
             return self._remove_draft(ident, draft, why)
+        if mark:
+            waiting[mark] = ident
         os.close(fd)
         return rev
+
+    def _waiting_marks(self) -> dict[str, str]:
+        """The marks of the keys of all tasks that wait or are on their way to it, with their ids.
+
+        The caller holds `placing_lock`, so none is placed meanwhile: one that leaves a folder
+        before it is listed is in the staging directory, which is listed last.
+        """
+        pending, held = self._folders[State.PENDING], self._folders[State.HELD]
+        ids = [
+            name.removesuffix(task_format.SUFFIX)
+            for folder in (pending, held)
+            for name in folder.iter_names()
+        ]
+        for name in self.folder.iter_names():
+            head, *words = name.split(".")
+            if head == "D" and len(words) > 2 and words[2] in (pending.word, held.word):
+                ids.append(words[0])
+        return {mark: ident for ident in ids if (mark := task_format.mark_in_name(ident))}
 
     def _remove_draft(self, where: str, draft: tuple[str, int], error: Exception) -> Exception:
         """Remove a draft; return the error that was the reason, with the path or id `where`."""

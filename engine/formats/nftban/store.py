@@ -89,7 +89,7 @@ CONTRACT_STATES = (State.PENDING, State.ACTIVE, State.DEAD)
 _outcome = frozenset({"attempts", "due", "error"})
 
 
-def _describe_bad_value(name: str, value: object, now: float) -> str:
+def describe_bad_value(name: str, value: object, now: float) -> str:
     """Return why a due time or a description is not allowed; "" if it is."""
     if name == "due" and isinstance(value, float) and value - now > policy.MAX_WAIT_SECONDS:
         days = policy.MAX_WAIT_SECONDS / policy.DAY_SECONDS
@@ -99,7 +99,7 @@ def _describe_bad_value(name: str, value: object, now: float) -> str:
     return ""
 
 
-_edited = Edge(frozenset({"due", "description"}), value_problem=_describe_bad_value)
+_edited = Edge(frozenset({"due", "description"}), value_problem=describe_bad_value)
 
 EDGES: Edges = {
     (None, State.PENDING): Edge(),
@@ -149,6 +149,27 @@ class SpoolFolders(NamedTuple):
         """The staging directory, with held and trashed tasks; in the parent of pending/."""
         return f"{os.path.dirname(self.pending.rstrip('/'))}/{staging.STAGING_NAME}"
 
+    @property
+    def data_dir(self) -> str:
+        """The folder of the data of tasks; in the parent of pending/."""
+        return f"{os.path.dirname(self.pending.rstrip('/'))}/{DATA_NAME}"
+
+    @property
+    def output_dir(self) -> str:
+        """The folder of what handlers printed; in the parent of pending/."""
+        return f"{os.path.dirname(self.pending.rstrip('/'))}/{OUTPUT_NAME}"
+
+    def payload_of(self, task: Task) -> tuple[str, str]:
+        """The path of a task's payload, and the folder that must contain it: `data_dir` for its own
+        data, also if the spool was moved since the add, or is named by another path; else the mail
+        spool."""
+        if task.payload.endswith(f"/{DATA_NAME}/{task.id}"):
+            return f"{self.data_dir}/{task.id}", self.data_dir
+        return task.payload, self.mail_spool
+
+
+DATA_NAME, OUTPUT_NAME = "data", "output"
+"""Names of the folders of the data of tasks (`task_data`) and of what handlers printed."""
 
 EXCLUSIVE_MARKER = "exclusive"
 """Marker file in the staging directory: no other program uses this spool.
@@ -304,8 +325,9 @@ class NftbanStore(Store):
         if spool.delivered:
             from engine.formats.nftban import parts
 
-            finders, mail_spool = spool.delivered, spool.mail_spool
-            scanned = parts.with_destinations(scanned, finders, mail_spool, spool.root)
+            scanned = parts.with_destinations(
+                scanned, spool.delivered, spool.payload_of, spool.root
+            )
         yield from scanned
 
     def _scan_all(self) -> Iterator[Task | Missing | Problem]:
@@ -481,9 +503,8 @@ class NftbanStore(Store):
 
         _, file_stat = self._read_seen(task)
         path = f"{self._folders[task.state].path}/{task.id}{task_format.SUFFIX}"
-        yield from parts.list_parts(
-            path, file_stat, task.payload, self._spool.mail_spool, self._spool.root
-        )
+        payload = self._spool.payload_of(task)
+        yield from parts.list_parts(path, file_stat, *payload, self._spool.root)
 
     @override
     def size(self, task: Task) -> int:
@@ -494,7 +515,7 @@ class NftbanStore(Store):
             raise Gone(task.id) from None
         except OSError as error:
             raise Unavailable(f"{task.id}: {error_text(error)}") from error
-        payload, root = task.payload, self._spool.mail_spool
+        payload, root = self._spool.payload_of(task)
         if not payload or not root or not task_format.is_plain_path(payload):
             return file_size
         from engine.formats.nftban import parts
@@ -514,7 +535,7 @@ class NftbanStore(Store):
 
         if part in ("", parts.TASK):
             return data
-        return parts.read_part(part, task.payload, self._spool.mail_spool, self._spool.root)
+        return parts.read_part(part, *self._spool.payload_of(task), self._spool.root)
 
     @override
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
@@ -577,11 +598,11 @@ class NftbanStore(Store):
                 removed = [o.move.old for o in outcomes if o.error is None and o.move.new is None]
                 unsent += self._remove_payloads([old for old in removed if old and old.payload])
                 if len(unsent) >= PAYLOAD_CHECK_SIZE:
-                    self._remove_unnamed(unsent)
+                    self.remove_unnamed(unsent)
                     unsent = []
                 yield from outcomes
         finally:
-            self._remove_unnamed(unsent)
+            self.remove_unnamed(unsent)
             self._staging.close_opened()
 
     def _change_group(self, moves: list[Move]) -> list[Outcome]:
@@ -659,7 +680,7 @@ class NftbanStore(Store):
 
     def _new_record(self, task: Task) -> task_format.Record:
         record = task_format.new_record(task)
-        if task.payload:
+        if task.payload and task.payload != f"{self._spool.data_dir}/{task.id}":
             self.has_payload(task.payload)
         return record
 
@@ -669,27 +690,31 @@ class NftbanStore(Store):
 
         Return the payloads that another task may still need, as their tasks were not done.
         """
-        spool, root = self._spool.mail_spool, self._spool.root
-        below = f"{spool.rstrip('/')}/" if spool else "\0"
-        is_plain = task_format.is_plain_path
-        removed = [t for t in removed if t.payload.startswith(below) and is_plain(t.payload)]
-        if not removed:
+        spool, root, data = self._spool.mail_spool, self._spool.root, f"{self._spool.data_dir}/"
+        done: list[str] = []
+        unsure: list[str] = []
+        for task in removed:
+            path, folder = self._spool.payload_of(task)
+            is_below = bool(folder) and path.startswith(f"{folder.rstrip('/')}/")
+            if is_below and task_format.is_plain_path(path):
+                (done if task.state is State.ACTIVE else unsure).append(path)
+        if not done and not unsure:
             return []
         from engine.formats.nftban import parts
 
-        done = [task.payload for task in removed if task.state is State.ACTIVE]
-        unsure = [task.payload for task in removed if task.state is not State.ACTIVE]
-        if self._spool.durable and any(parts.is_mail(path, spool) for path in done):
+        kept = any(parts.is_mail(path, spool) or path.startswith(data) for path in done)
+        if self._spool.durable and kept:
             try:
-                # If a power cut brings the task back, it must find the mark that its mail was sent.
+                # If a power cut brings the task back, it must find its data, or the mark that its
+                # mail was sent.
                 self._folders[State.ACTIVE].sync()
             except (OSError, Unavailable):
                 done = []
         sent = {path for path in unsure if parts.is_sent(path, spool, root)}
-        self._discard([*done, *sent])
+        self.discard([*done, *sent])
         return [path for path in unsure if path not in sent]
 
-    def _remove_unnamed(self, payloads: list[str]) -> None:
+    def remove_unnamed(self, payloads: list[str]) -> None:
         """Remove these payloads, except those that another task names."""
         if not payloads:
             return
@@ -697,15 +722,18 @@ class NftbanStore(Store):
             named_payloads = self.find_named_payloads(payloads)
         except (OSError, Unavailable):
             return  # without this check, a mail might be taken from its task
-        self._discard([path for path in payloads if path not in named_payloads])
+        self.discard([path for path in payloads if path not in named_payloads])
 
-    def _discard(self, payloads: Iterable[str]) -> None:
+    def discard(self, payloads: Iterable[str]) -> None:
+        """Remove these payloads, also those that a task names."""
         from engine.formats.nftban import parts
 
+        data = self._spool.data_dir
         for path in payloads:
+            folder = data if path.startswith(f"{data}/") else self._spool.mail_spool
             # The task is done, even if its payload is elsewhere, missing or not removable.
             with suppress(OSError, Refused):
-                parts.remove_payload(path, self._spool.mail_spool, self._spool.root)
+                parts.remove_payload(path, folder, self._spool.root)
 
     def find_named_payloads(self, payloads: Collection[str]) -> dict[str, str]:
         """Return those of the payloads that a task names, with the path of its file.
@@ -725,6 +753,19 @@ class NftbanStore(Store):
         )
 
     # ---- outside the Store protocol: for the queue commands
+
+    def write_data(self, task: Task, chunks: Iterable[bytes]) -> Task:
+        """Write the data of a new task, durably; return the task with its path. If it is not added
+        then, the caller removes the data.
+
+        Raises:
+            Unsupported: a task file cannot contain the path.
+            Unavailable: it cannot be written; nothing is left of it.
+        """
+        from engine.formats.nftban.task_data import write_data
+
+        path = write_data(self._spool.data_dir, self._spool.root, task.id, chunks)
+        return task._replace(payload=path)
 
     def has_payload(self, path: str) -> bool:
         """True if the payload file of a new task exists; also if no file is required.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from engine import policy
 from engine.model import EMPTY, Lease, State, Task
 from engine.system.files import Refused, file_revision, parse_assignments
-from engine.text.safe import contract_error, contract_text
+from engine.text.safe import contract_error, contract_text, shell_text
 
 SUFFIX = ".task"
 MAX_TEXT_LENGTH = 4096
@@ -118,6 +118,41 @@ class Record(NamedTuple):
     """TASK_* fields that the contract does not name; kept unchanged."""
 
 
+KEY_FIELD = "TASK_KEY"
+"""The field of a key: a task is added once while one with its key waits. Not in the contract."""
+
+MAX_KEY_LENGTH = 200
+"""Maximum characters of a key."""
+
+
+def mark_of_key(key: str) -> str:
+    """The part of an id that tasks with one key share: a digest, so that one listing of names finds
+    them, also after another program wrote the file without the key."""
+    from hashlib import blake2b  # only for tasks with a key
+
+    return f"k{blake2b(key.encode(), digest_size=8).hexdigest()}"
+
+
+_marked = re.compile("[0-9]{8}T[0-9]{6}Z[0-9]{6}(k[0-9a-f]{16})-").match
+
+
+def mark_in_name(name: str) -> str:
+    """The mark of a key in a file name or an id; "" if there is none."""
+    match = _marked(name)
+    return match[1] if match else ""
+
+
+def require_key(key: str) -> None:
+    """Require that a text may be the key of a task.
+
+    Raises:
+        Refused: it is too long, or a file would not keep it as it is.
+    """
+    if len(key) > MAX_KEY_LENGTH or shell_text(key) != key:
+        expected = f'expected at most {MAX_KEY_LENGTH} printable characters, none of " $ ` \\'
+        raise Refused(f"key {key[:40]!r}: {expected}")
+
+
 def id_in_name(name: str) -> str | None:
     """Return the task id in a file name; None if it is not a task file's name."""
     if not name.endswith(SUFFIX):
@@ -132,7 +167,7 @@ def time_in_id(name: str) -> int | None:
     The NFTBan program writes local time there, although with a Z.
     """
     date, clock = name[:8], name[9:15]
-    if name[8:9] + name[15:17] != "TZ-" or not (date + clock).isdecimal():
+    if name[8:9] + name[15:16] != "TZ" or not (date + clock).isdecimal():
         return None
     day = int(date[6:])
     year, month = divmod(int(date[:4]) * 12 + int(date[4:6]) - 3, 12)  # years begin in March
@@ -162,7 +197,10 @@ def parse_task(data: bytes, ident: str) -> Record:
 
 def parse_canonical(data: bytes) -> Record | None:
     """Parse a file of exactly the contract's form; None for any other. Fast."""
-    match = canonical_form()(data.decode("latin-1"))
+    try:
+        match = canonical_form()(data.decode())
+    except UnicodeDecodeError:
+        return None
     if match is None:
         return None
     ident, kind, text, created, retries, due, error, payload, dead, reason = match.groups()
@@ -172,10 +210,10 @@ def parse_canonical(data: bytes) -> Record | None:
 
 @cache
 def canonical_form() -> Callable[[str], re.Match[str] | None]:
-    """Return the full match of a file of exactly the contract's form, decoded as Latin-1; its
+    """Return the full match of a file of exactly the contract's form, with texts in any script; its
     groups are the texts between the quotes, the last two None in a file of eight lines."""
     ident, kind = "([A-Za-z0-9][A-Za-z0-9_:-]{0,159})", "([a-z0-9_]{1,64})"
-    text, number = f"([{re.escape(_HARMLESS)}]*)", "(0|[1-9][0-9]{0,11})"
+    text, number = r'([^\x00-\x1f"$\\`\x7f-\x9f]*)', "(0|[1-9][0-9]{0,11})"
     values = ident, kind, text, number, number, number, text, text, number, text
     lines = [f'{key}="{value}"\n' for key, value in zip(FIELDS, values, strict=True)]
     return re.compile(f"{''.join(lines[:8])}(?:{''.join(lines[8:])})?").fullmatch
@@ -244,11 +282,11 @@ def render_task(record: Record) -> bytes:
         text += _DEAD % record[8:10]
     for key, value in record.extra_fields:
         text += f'{key}="{_shell_safe(value)}"\n'
-    return text.encode("ascii")
+    return text.encode()
 
 
 def _shell_safe(value: str) -> str:
-    return contract_text(value) if value.strip(_HARMLESS) else value
+    return shell_text(value) if value.strip(_HARMLESS) else value
 
 
 def trusted_due(record: Record, file_stat: os.stat_result, now: float) -> float:
@@ -322,12 +360,13 @@ def new_record(task: Task) -> Record:
     return Record(
         task.id,
         task.kind,
-        contract_text(task.description),
+        shell_text(task.description),
         created=int(task.created),
         retries=task.attempts or 0,
         due=whole_seconds(task.due) if task.due else 0,
         error=contract_error(task.error) if task.error else "",
         payload=task.payload,
+        extra_fields=((KEY_FIELD, key),) if (key := task.extra.get(KEY_FIELD, "")) else (),
     )
 
 
@@ -351,7 +390,7 @@ def change_record(record: Record, old: Task, new: Task, now: float) -> Record:
     after = record._replace(
         description=record.description
         if new.description == old.description
-        else contract_text(new.description),
+        else shell_text(new.description),
         retries=record.retries if new.attempts == old.attempts else new.attempts or 0,
         due=record.due if new.due == old.due else whole_seconds(new.due),
         error=record.error if new.error == old.error else contract_error(new.error),

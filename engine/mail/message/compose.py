@@ -86,7 +86,7 @@ def compose_mail(
         BadMail: sender or recipient is not an address, or the time is out of range.
     """
     recipient = require_address(recipient, settings.strict)
-    sender = require_address(settings.sender or default_sender(host), strict=False)
+    sender = require_address(settings.sender or default_sender(settings, host), strict=False)
     subject = _subject(subject, settings, host)
     moment = _mail_date(now)
     values = {
@@ -137,9 +137,9 @@ def compose_mail(
     )
 
 
-def default_sender(host: Host) -> str:
+def default_sender(settings: MailSettings, host: Host) -> str:
     """Return the sender address without a configured one."""
-    return f"nftban@{host.name}"
+    return f"{settings.product.lower()}@{host.name}"
 
 
 def invalid_addresses(settings: MailSettings) -> dict[str, str]:

@@ -40,9 +40,6 @@ from engine.schedules import stepped
 from engine.text.error_text import error_text
 from engine.text.safe import hide_domain, safe_line
 
-DEFAULT_SUBJECT = "NFTBan Alert"
-"""The subject if `send_with_retry` gets none; the same as in the real program."""
-
 TRANSPORT_RETRY_SECONDS = 60.0
 """Seconds until the next check after no transport could be used."""
 
@@ -215,7 +212,7 @@ class Sender:
                     ended = self._send_or_spool(
                         content,
                         to,
-                        subject or DEFAULT_SUBJECT,
+                        subject or f"{self._settings.product} Alert",
                         copy,
                         attempts=1 if has_failed else self._settings.attempts,
                         enqueue=enqueue,
@@ -673,7 +670,7 @@ def _describe_sender_fault(settings: MailSettings, host: Host) -> str:
     """Return why the sender address, configured or made of the host name, is invalid; "" if it is
     valid."""
     try:
-        address.require_address(settings.sender or default_sender(host), strict=False)
+        address.require_address(settings.sender or default_sender(settings, host), strict=False)
     except BadMail as bad:
         return f"no mail is sent: sender {bad}"
     return ""

@@ -175,7 +175,25 @@ def test_valid_settings_count_beside_invalid_ones(tmp_path: Path) -> None:
 
 
 def test_every_field_can_be_shown_somewhere() -> None:
-    """Each setting can be set in some source, and the secret is among the variables."""
+    """Each setting can be set in some source, but for one that the place decides; the secret is
+    among the variables."""
     variables = [row.field for row in variable_rows(MailSettings)]
-    assert {*MailSettings._fields} == {*checks_of(MailSettings), *variables}
+    assert {*MailSettings._fields} == {*checks_of(MailSettings), *variables, "product"}
     assert nftban_variables.PASSWORD_VARIABLE in mail_config.VARIABLES
+
+
+def test_only_mails_of_nftban_have_its_name(tmp_path: Path) -> None:
+    """A queue of one's own has other defaults than the queue at the data folder of NFTBan, or at
+    the one that its caller names; both can be configured."""
+    own, theirs = str(tmp_path), "/var/lib/nftban"
+    named = {"NFTBAN_DATA_DIR": own}
+    for configured, root, environ, names in (
+        ({}, own, {}, ("spooldeck", "spooldeck", "[spooldeck]")),
+        ({}, theirs, {}, ("NFTBan", "NFTBan Security System", "[NFTBan]")),
+        ({}, own, named, ("NFTBan", "NFTBan Security System", "[NFTBan]")),
+        ({"subject_prefix": "[x]"}, theirs, {}, ("NFTBan", "NFTBan Security System", "[x]")),
+        ({}, own, {"NFTBAN_FROM_NAME": "me"}, ("spooldeck", "me", "[spooldeck]")),
+    ):
+        for read in (mail_config.mail_settings_for, mail_config.lenient_mail_settings):
+            its = read(configured, root, root, environ)
+            assert (its.product, its.from_name, its.subject_prefix) == names

@@ -90,8 +90,8 @@ def test_a_signal_is_a_negative_status(program: Make) -> None:
     assert result == ProgramResult(75, b"no\n")
 
 
-def test_the_last_8_kib_of_output_are_kept(program: Make) -> None:
-    """A program may print a megabyte before it reads and after; the last 8 KiB are kept."""
+def test_the_last_64_kib_of_output_are_kept(program: Make) -> None:
+    """A program may print a megabyte before it reads and after; the last 64 KiB are kept."""
     much = "head -c 1000000 /dev/zero | tr '\\0' x"
     result = ran(program(f"{much}; cat > given; {much} >&2; echo; echo the end"), LARGE)
     output = b"x" * (MAX_OUTPUT_BYTES - 9) + b"\nthe end\n"

@@ -104,6 +104,16 @@ def test_plain_text_is_that_of_the_contract(foreign: str) -> None:
     assert safe.contract_text(plain) == plain
 
 
+@given(ANY)
+def test_text_for_a_shell_is_one_line_that_it_does_not_expand(foreign: str) -> None:
+    """Nothing is left that a shell expands within double quotes or that acts on a terminal, and a
+    second time changes nothing."""
+    text = safe.shell_text(foreign)
+    assert not {*text} & {*'"$`\\\ufffd'}
+    assert text.replace("\u200c", "").isprintable()
+    assert safe.shell_text(text) == text
+
+
 def test_an_error_is_cut_before_it_is_made_plain() -> None:
     """200 characters stay, without newlines at the end; of an address the part before @."""
     hostile = 'a/b_c-d.e:f @"$(id)`\\;&|<>=@\t\n\u00e9\U0001f600\udcff'

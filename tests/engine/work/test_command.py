@@ -18,7 +18,7 @@ from engine.system.run_program import PATH
 from engine.system.supervisor import MAX_OUTPUT_BYTES
 from engine.system.users import Account
 from engine.text.safe import ERROR_LIMIT
-from engine.work.command import CommandHandler, shorten_output
+from engine.work.command import TRACE_BYTES, CommandHandler, shorten_output
 from engine.work.handlers import Context, Failed, Fatal, Lacking, guard_payload
 from tests.tables import each
 
@@ -112,7 +112,7 @@ def test_a_program_that_cannot_be_started_is_a_lack_of_the_worker(tmp_path: Path
         CommandHandler(["/bin/true"], LONG)(TASK._replace(description="x" * (1 << 21)), Context())
 
 
-LINES = b"\n".join(b"line %03d" % n for n in range(1000))
+LINES = b"\n".join(b"line %03d" % (n % 1000) for n in range(10_000))
 
 
 @each(
@@ -131,6 +131,14 @@ LINES = b"\n".join(b"line %03d" % n for n in range(1000))
 def test_the_beginning_of_all_output_is_kept(output: bytes, expected: str) -> None:
     """The first 200 characters are the error; of output too long to be held, the last lines."""
     assert shorten_output(output) == expected
+
+
+def test_a_trace_has_the_end_of_the_output() -> None:
+    """Stores that keep a trace of each run keep less than the output."""
+    words = ["sh", "-c", "head -c 20000 /dev/zero | tr '\\0' x; echo end; false"]
+    with pytest.raises(Failed) as caught:
+        CommandHandler(words, LONG)(TASK, Context())
+    assert caught.value.details == "x" * (TRACE_BYTES - 4) + "end"
 
 
 def test_endless_output_ends_with_the_time() -> None:

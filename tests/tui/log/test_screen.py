@@ -620,6 +620,7 @@ def test_printed_as_it_comes(spool: Path) -> None:
             child.kill()
     assert first["text"] == "\x1b[31m ‮ x", "for programs, as it was found"
     fields = {"level": "INFO", "text": "next", "hidden_bytes": 0, "torn": False, "log": ""}
+    fields |= {"output": None}
     fields |= {"when": NOW + 50, "when_at": "2026-11-20T09:42:58Z"}
     assert second | {"log": ""} == fields
     assert (third["text"], third["level"]) == ("whole", "WARN")

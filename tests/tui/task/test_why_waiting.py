@@ -124,8 +124,8 @@ async def test_a_due_task_waits_for_a_worker(root: Path) -> None:
         free, text = await lock_of(root), "due for 47m, no worker running"
         assert await why(task, lock=free) == f"{text}: lock is free, {RAN}"
         assert await why(younger, lock=free) == "1 older task first"
-        backoff = "backoff until 09:46:08Z (in 4m)"
-        assert await why(later, lock=free) == f"{backoff}; then 3 older tasks first"
+        delayed = "delayed until 09:46:08Z (in 4m)"
+        assert await why(later, lock=free) == f"{delayed}; then 3 older tasks first"
         assert await why(younger, NOW + 2820, lock=free) == (
             f"1 older task first; {UNSEEN}: lock is free, last run 47m ago"
         )
@@ -134,11 +134,12 @@ async def test_a_due_task_waits_for_a_worker(root: Path) -> None:
 
 
 async def test_tasks_ahead_are_those_that_are_claimed_first(root: Path) -> None:
-    """Of tasks of one second those with a smaller token, of any kind; of others the older ones, in
-    any order of ids."""
+    """Of tasks of one second those with a smaller stamp or token, of any kind; of others the older
+    ones, in any order of ids."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(NOW - 60))
-    names = [f"{stamp}-{name}" for name in ("aaa-ffffaaaa", "zzz-0001aaaa", "mmm-00020000")]
-    tasks = [put(root, 1, id=n, kind=n[17:20], created=NOW - 60, due=0.0) for n in names]
+    ends = ("-aaa-ffffaaaa", "-zzz-0001aaaa", "-mmm-00020000", "5-bbb-00000000")
+    names = [f"{stamp}{end}" for end in ends]
+    tasks = [put(root, 1, id=n, kind=n.split("-")[1], created=NOW - 60, due=0.0) for n in names]
     tasks.append(put(root, 1, id="20991231T235959Z-old-00000000", kind="old", created=NOW - 99))
     async with asking(disk_place(root)) as why:
         counts = {task.id: (await why(task)).partition(" ")[0] for task in tasks}
@@ -148,8 +149,8 @@ async def test_tasks_ahead_are_those_that_are_claimed_first(root: Path) -> None:
             return [task.id for task in store.take(NOW, "w", 9)]
 
     claimed = await off(claim)
-    assert [name[17:20] for name in claimed] == ["old", "zzz", "mmm", "aaa"]
-    assert [counts[name] for name in claimed[1:]] == ["1", "2", "3"]
+    assert [name.split("-")[1] for name in claimed] == ["old", "zzz", "mmm", "aaa", "bbb"]
+    assert [counts[name] for name in claimed[1:]] == ["1", "2", "3", "4"]
 
 
 async def test_the_configuration_says_what_a_kind_waits_for(root: Path) -> None:

@@ -10,12 +10,20 @@ from functools import partial
 
 from engine.formats.base.format import Setup
 from engine.logs.log_file import NO_TIME, FileEntry
-from engine.logs.log_filter import LEVELS, BadWords, LineFilter, parse_line_filter
+from engine.logs.log_filter import (
+    LEVELS,
+    BadWords,
+    LineFilter,
+    lines_naming_task,
+    parse_line_filter,
+)
 from engine.logs.merged_log import END, LineScan, MergedLog, run_to_end
 from engine.logs.rotated_log import NO_LOG_FILE
 from engine.places.place import Place
 from engine.system.command_errors import EX_USAGE, fail, print_error
-from engine.text.safe import safe_line
+from engine.text.error_text import error_text
+from engine.text.safe import safe_line, safe_lines
+from engine.text.times import format_time
 from tui.cli.setup.filter_option import parse_since_option
 from tui.cli.setup.output import Answer, print_answer
 from tui.cli.setup.places import open_places
@@ -31,14 +39,18 @@ def log(
     place: str | None,
     *,
     filter: str,
+    id: str,
     level: str,
     since: str,
     lines: int,
     follow: bool,
     json: bool,
 ) -> int:
-    """Print the last lines of the logs, ordered by time."""
-    through = _line_filter(filter, level.lower())
+    """Print the last lines of the logs, ordered by time; of one task also what its handler
+    printed."""
+    if id and (filter or level or follow):
+        fail(EX_USAGE, "--id: expected without --filter, --level and --follow")
+    through = lines_naming_task(id) if id else _line_filter(filter, level.lower())
     floor = parse_since_option(since)
     found = open_places(setup, [place] if place else [])[0]
     logs = found.shown_logs
@@ -65,7 +77,35 @@ def log(
                 show([entry for entry in scan.entries if not entry.is_torn])
     finally:
         book.close()
+    if id:
+        is_known_empty = _print_outputs(found, id, floor, as_json=json) == 0
+        if is_known_empty and not entries:
+            print_error(f"no log line about {safe_line(id)}, and no output")
     return 0
+
+
+def _print_outputs(place: Place, ident: str, floor: float, *, as_json: bool) -> int | None:
+    """Print what the runs of a task printed that ended at `floor` or later; return their number,
+    None if it is not known."""
+    try:
+        outputs = [output for output in place.outputs(ident) if output.ended >= floor]
+    except OSError as error:
+        print_error(f"output of {safe_line(ident)} not read: {error_text(error)}")
+        return None
+    for output in outputs:
+        values = {
+            **time_fields("when", output.ended),
+            "level": "",
+            "text": output.how,
+            "log": "",
+            "hidden_bytes": 0,
+            "torn": False,
+            "output": output.data.decode("utf-8", "replace"),
+        }
+        head = output.describe(format_time(output.ended))
+        text = [head, *(f"  {line}" for line in safe_lines(output.data))]
+        print_answer(Answer(partial(dict, values), partial(list, text)), as_json=as_json)
+    return len(outputs)
 
 
 def _fetch(place: Place, before: str) -> str:
@@ -124,4 +164,5 @@ def _values(entry: FileEntry) -> dict[str, object]:
         "log": os.fsdecode(line.source),
         "hidden_bytes": entry.hidden_bytes,
         "torn": entry.is_torn,
+        "output": None,
     }

@@ -16,7 +16,12 @@ from engine.formats.nftban.doctor.evidence import (
     report_unread,
     report_unseen,
 )
-from engine.formats.nftban.doctor.place_facts import PlaceFacts, folders_of, is_hidden
+from engine.formats.nftban.doctor.place_facts import (
+    PlaceFacts,
+    data_folders,
+    folders_of,
+    is_hidden,
+)
 from engine.formats.nftban.staging import QUARANTINE_NAME as CORRUPT
 from engine.formats.nftban.store import STATES
 from engine.model import State
@@ -106,7 +111,8 @@ def check_modes(facts: PlaceFacts) -> Iterator[Finding]:
     """Check the folders' permission bits."""
     queue, staging = facts.queue, facts.staging
     private = {queue.pending, queue.work, queue.dlq, queue.mail_spool}
-    private |= {staging, f"{staging}/held", f"{staging}/trash", f"{staging}/{CORRUPT}"}
+    private |= {*data_folders(queue), staging}
+    private |= {f"{staging}/{name}" for name in ("held", "trash", CORRUPT)}
     yield from report_unseen(facts, facts.folder_stats)
     for path, folder_stat in facts.existing(facts.folder_stats):
         if _is_link(folder_stat):

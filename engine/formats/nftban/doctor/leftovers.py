@@ -16,16 +16,18 @@ from engine.formats.nftban.doctor.evidence import (
     show_content_command,
     show_owner_command,
 )
-from engine.formats.nftban.doctor.place_facts import PlaceFacts, is_hidden
+from engine.formats.nftban.doctor.place_facts import PlaceFacts, data_folders, is_hidden
 from engine.formats.nftban.quarantine import REASON_SUFFIX
 from engine.formats.nftban.recovery import MIN_UNCHANGED_SECONDS
 from engine.formats.nftban.staging import QUARANTINE_NAME as CORRUPT
 from engine.formats.nftban.staging import STAGING_NAME
+from engine.formats.nftban.task_data import find_orphans
 from engine.formats.nftban.task_format import SUFFIX
 from engine.locks.lock_holder import PROC_HIDES, PROC_LACKS
 from engine.model import FOR_ALL, Problem, State, Verdict, fold_problems
 from engine.policy import DAY_SECONDS, MAX_WAIT_SECONDS
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.text.figures import format_count
 from engine.text.times import format_time
 
@@ -134,6 +136,25 @@ def check_quarantine(facts: PlaceFacts) -> Iterator[Finding]:
     if names:
         many = format_count(len(names), "broken file")
         yield warn(f"{many} quarantined in {folder}", f"{facts.spooldeck} queue corrupt list")
+
+
+def check_data(facts: PlaceFacts) -> Iterator[Finding]:
+    """Check for data without a task: an add was killed, or a removal did not succeed."""
+    folder = data_folders(facts.queue)[0]
+    yield from report_unread([folder])
+    states = facts.queue.pending, facts.queue.work, facts.queue.dlq
+    made = ("held", "trash", "twice", CORRUPT)
+    staging = [facts.staging, *(f"{facts.staging}/{name}" for name in made)]
+    try:
+        orphans = list(find_orphans(folder, states, staging, facts.now))
+    except OSError as error:
+        yield hidden(f"{error.filename or folder}: {error_text(error)}")
+        return
+
+    def describe(path: str) -> Finding:
+        return warn(f"{path}: data without a task", f"rm -- {shlex.quote(path)}")
+
+    yield from list_first(orphans, describe, "more without a task", f"ls -l {shlex.quote(folder)}")
 
 
 def check_broken_files(facts: PlaceFacts) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ from engine.formats.base.mail_controls import make_place_mail
 from engine.formats.nftban.queue_folders import examine_lock, handles_kind, open_spool
 from engine.formats.nftban.staging import QUARANTINE_NAME as CORRUPT
 from engine.formats.nftban.staging import STAGING_NAME
-from engine.formats.nftban.store import NftbanStore
+from engine.formats.nftban.store import DATA_NAME, OUTPUT_NAME, NftbanStore
 from engine.mail.message.compose import invalid_addresses
 from engine.mail.send.mail_spool import Broken
 from engine.model import FOR_ALL, LockEvidence, Problem, State, Task
@@ -163,6 +163,12 @@ def folders_of(queue: Queue) -> dict[str, str]:
     }
 
 
+def data_folders(queue: Queue) -> tuple[str, str]:
+    """The folders of the data of tasks, and of what handlers printed."""
+    above = os.path.dirname(queue.pending)
+    return f"{above}/{DATA_NAME}", f"{above}/{OUTPUT_NAME}"
+
+
 def _staging_of(queue: Queue) -> str:
     return f"{os.path.dirname(queue.pending)}/{STAGING_NAME}"
 
@@ -200,6 +206,7 @@ def folder_paths(queue: Queue) -> list[str]:
         f"{staging}/held",
         f"{staging}/trash",
         f"{staging}/{CORRUPT}",
+        *data_folders(queue),
     ]
 
 

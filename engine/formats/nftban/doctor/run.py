@@ -70,6 +70,7 @@ CHECKS: tuple[DoctorCheck, ...] = (
     DoctorCheck("partial", "no half-written files", leftovers.check_drafts),
     _TaskCheck("staging", "no interrupted moves, no duplicate tasks", leftovers.check_staging),
     DoctorCheck("corrupt", "no quarantined files", leftovers.check_quarantine),
+    DoctorCheck("data", "all data has its task", leftovers.check_data),
     _TaskCheck("broken", "every file is a task", leftovers.check_broken_files),
     _TaskCheck("clock", "no times in the future", leftovers.check_clock),
     DoctorCheck("handlers", "every program can be run", workers.check_handlers),

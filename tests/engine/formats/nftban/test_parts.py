@@ -171,8 +171,8 @@ def test_the_first_bytes_of_a_broken_file_can_be_seen(spool: SpoolFolders) -> No
 
 
 def test_a_scan_finds_the_destination_of_a_request(spool: SpoolFolders, tmp_path: Path) -> None:
-    """Of tasks of a kind that is delivered, in their payload in the mail spool; not of another
-    kind, nor in a file elsewhere."""
+    """Of tasks of a kind that is delivered, in their payload in the mail spool, or in their data;
+    not of another kind, nor in a file elsewhere."""
     inside, elsewhere = Path(spool.mail_spool, "request"), tmp_path / "request"
     for path in (inside, elsewhere):
         path.write_bytes(b"peer")
@@ -180,6 +180,7 @@ def test_a_scan_finds_the_destination_of_a_request(spool: SpoolFolders, tmp_path
     store = opened(spool, delivered={"push": lambda data: f"to {data.decode()}"})
     for number, (kind, path) in enumerate(expected):
         a_task(spool, path, Task(f"{number}", kind, State.PENDING, 1.0))
-    for touched in (None, [f"{number}" for number in range(3)], ["pending"]):
+    store.swap(None, store.write_data(Task("3", "push", State.PENDING, 1.0), [b"data"]))
+    for touched in (None, [f"{number}" for number in range(4)], ["pending"]):
         found = {t.id: t.destination for t in store.scan(touched) if isinstance(t, Task)}
-        assert found == {f"{n}": to for n, to in enumerate(expected.values())}
+        assert found == {f"{n}": to for n, to in enumerate([*expected.values(), "to data"])}

@@ -1,5 +1,6 @@
 """The text of a task file: the contract's own files, both parsers, and what shells make of it."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -81,7 +82,7 @@ LETTER = "/var/lib/nftban/mailspool/mail-2026-11-20T09:46:04Z-a96ebf3e/meta.sh"
 ADDED = {
     "feeds_sync": ("feeds_sync", CREATED, "da0619a0", "Feed enabled: spamhaus", ""),
     "geoban_apply.default-description": ("geoban_apply", CREATED, "c2c41696", "", ""),
-    "mail_send": ("mail_send", 1_795_167_964, "2f72c807", "Spooled mail to admin@...", LETTER),
+    "mail_send": ("mail_send", 1_795_167_964, "2f72c807", "Spooled mail to admin_...", LETTER),
 }
 """By golden file, kind, time, token, description and payload of what is added."""
 
@@ -91,7 +92,7 @@ def test_enqueue_writes_the_golden_file(spool: SpoolFolders) -> None:
     # The golden file's mail is stored in the real program's folder, and not here.
     store = opened(spool, time.time, mail_spool="")
     for name, (kind, created, *rest) in ADDED.items():
-        task = verbs.enqueue(kind, created + 0.9, *rest)
+        task = verbs.enqueue(kind, created, *rest)
         rev = store.swap(None, task)
         assert store.read(task._replace(rev=rev)) == golden(f"pending-new.{name}")
 
@@ -252,6 +253,41 @@ def test_shells_read_what_we_write(shell: str, tmp_path: Path) -> None:
             (tmp_path / f"{name}.task").write_bytes(render_task(version))
             written.append(version)
     assert sourced(shell, tmp_path) == [as_sourced(record) for record in written]
+    assert not (tmp_path / "ran").exists()
+
+
+REWRITE = """
+set -u
+for file in "$1"/*.task; do
+    . "$file"
+    cat >"$file" <<EOF
+TASK_ID="$TASK_ID"
+TASK_TYPE="$TASK_TYPE"
+TASK_DESCRIPTION="$TASK_DESCRIPTION"
+TASK_CREATED_EPOCH="$TASK_CREATED_EPOCH"
+TASK_RETRIES="$((TASK_RETRIES + 1))"
+TASK_NEXT_ATTEMPT_EPOCH="60"
+TASK_LAST_ERROR="$TASK_LAST_ERROR"
+TASK_PAYLOAD_FILE="$TASK_PAYLOAD_FILE"
+EOF
+done
+"""
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_shells_write_back_what_we_wrote(shell: str, tmp_path: Path) -> None:
+    """A shell that writes values back without quoting, as the real program does, changes no text
+    and runs nothing, how often ever it does so."""
+    tasks = [a_task(number, description=text, error=text) for number, text in enumerate(HOSTILE)]
+    records = [task_format.new_record(task) for task in tasks]
+    for record in records:
+        (tmp_path / f"{record.id}.task").write_bytes(render_task(record))
+    for _ in range(2):
+        command = [shutil.which(shell) or shell, "-c", REWRITE, shell, str(tmp_path)]
+        subprocess.run(command, check=True, cwd=tmp_path, env={"PATH": os.environ["PATH"]})
+    for record in records:
+        again = parse_task((tmp_path / f"{record.id}.task").read_bytes(), record.id)
+        assert again == record._replace(retries=2, due=60)
     assert not (tmp_path / "ran").exists()
 
 
@@ -422,16 +458,18 @@ def test_what_a_file_may_not_hold_is_not_added(spool: SpoolFolders) -> None:
 
 
 def test_text_is_made_plain(spool: SpoolFolders) -> None:
-    """Descriptions are stored in the contract's characters, one for one; of a long error the first
-    200 characters are kept, then made plain."""
+    """Descriptions are stored in any script, without what a shell expands; of a long error the
+    first 200 characters are kept, then made plain."""
     store = opened(spool)
     texts = {
         "all in order: a-b_c.d/e 7": "all in order: a-b_c.d/e 7",
-        "admin@example.net": "admin_example.net",
+        "admin@example.net (50%; 'new')": "admin@example.net (50%; 'new')",
         "back\\slash": "back_slash",
-        "$(id) `id` \"q\" 'q'": "__id_ _id_ _q_ _q_",
-        "café": "caf_",
-        "one\ntwo\tthree\r": "one_two_three_",
+        "$(id) `id` \"q\" 'q'": "_(id) _id_ _q_ 'q'",
+        "café 日本\u3000語 \U0001f600": "café 日本 語 \U0001f600",
+        "\u0645\u06cc\u200c\u062e": "\u0645\u06cc\u200c\u062e",
+        "one\ntwo\tthree\r": "one two three ",
+        "nul\0 esc\x1b[2J \u202eleft \udcff": "nul_ esc_[2J _left _",
     }
     for number, (raw, kept) in enumerate(texts.items()):
         store.swap(None, task := a_task(number, description=raw))

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.config.mail_config import MailSettings
+from engine.config.mail_config import NFTBAN_NAMES, MailSettings
 from engine.mail.header import display_name_words, fold_header, header_words
 from engine.mail.host import Host
 from engine.mail.message.compose import MAX_SUBJECT_LENGTH, compose_mail
@@ -33,7 +33,7 @@ NOW = 1_767_787_262.75
 ID = "mail-20260107T120102Z-a1b2c3d4"
 TO = "admin@example.com"
 
-PLAIN = MailSettings(html=False, templates="/nonexistent")
+PLAIN = MailSettings(html=False, templates="/nonexistent", **NFTBAN_NAMES)
 HTML = PLAIN._replace(html=True, show_version=False)
 
 TEXT = """\

@@ -297,12 +297,12 @@ def test_after_the_last_attempt_a_mail_is_spooled_and_queued(tmp_path: Path) -> 
 
 
 def test_recipient_and_subject_have_defaults(tmp_path: Path) -> None:
-    """Without a subject it is `NFTBan Alert`; a named recipient replaces the configured one."""
+    """Without a subject it is `spooldeck Alert`; a named recipient replaces the configured one."""
     SenderParts(tmp_path / "a", transport := Recorder()).send(to="ops@example.org")
     ended = (parts := SenderParts(tmp_path / "b", method="none")).send()
     (mail,), letter = transport.accepted, parts.spool.read(ended.payload)
-    assert (mail.subject, mail.recipient) == ("NFTBan Alert", "ops@example.org")
-    assert (letter.subject, letter.to) == ("NFTBan Alert", "admin@example.com")
+    assert (mail.subject, mail.recipient) == ("spooldeck Alert", "ops@example.org")
+    assert (letter.subject, letter.to) == ("spooldeck Alert", "admin@example.com")
 
 
 @each(("backoff", "attempts", "waits"), [

@@ -26,13 +26,13 @@ def test_an_edit_is_shown_then_stored_and_recorded(root: str, spooldeck: Run) ->
     ident = add_task(root, description="Daily report").id
     file = Path(root, "queue", "pending", f"{ident}.task")
     before = file.read_bytes()
-    new = ("--description", "Daily report #2", "--due", "+2h", "--dry-run")
+    new = ("--description", "Daily report $2", "--due", "+2h", "--dry-run")
 
     dry = spooldeck("edit", ident, root, *new)
 
     assert dry.returncode == 0, dry.stderr
     assert f"would edit {ident} (report, pending); nothing was changed" in dry.stdout
-    assert "-> Daily report #2" in dry.stdout
+    assert "-> Daily report $2" in dry.stdout
     assert "stored as: Daily report _2" in dry.stdout and "now -> " in dry.stdout
     assert "(in 1h59m)" in dry.stdout or "(in 2h00m)" in dry.stdout
     assert not Path(f"{root}/queue/.spooldeck/journal").exists()
@@ -48,7 +48,7 @@ def test_an_edit_is_shown_then_stored_and_recorded(root: str, spooldeck: Run) ->
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"Task {ident} edited (description)\n"
     (task,) = tasks_at(root, "pending")
-    assert (task.id, task.description, task.due) == (ident, "Later ana_example.net", 0.0)
+    assert (task.id, task.description, task.due) == (ident, "Later ana@example.net", 0.0)
     operation = journal_at(root).operations()[0]
     assert (operation.intent.verb, operation.intent.who.name) == ("edit", "ana")
     assert operation.counts[RowResult.DONE] == 1

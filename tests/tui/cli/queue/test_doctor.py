@@ -130,7 +130,7 @@ NEEDS = {
     "queue/.spooldeck": "modes owners partial staging corrupt broken clock mail kinds dead worker "
     "exclusive",
     "queue": "folders modes owners nesting devices disk room partial mail staging corrupt broken "
-    "clock kinds dead worker exclusive",
+    "data clock kinds dead worker exclusive",
     "queue/pending/*.task": "tasks staging broken clock kinds dead worker",
 }
 """The checks that need to read each path; `tasks` is bad if a whole folder is hidden."""

@@ -9,7 +9,8 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -25,10 +26,24 @@ from engine.formats.nftban.queue_folders import (
     open_spool,
     spool_folders,
 )
-from engine.formats.nftban.store import COMMIT_GROUP_SIZE, NftbanStore, make_spool
-from engine.formats.nftban.task_format import new_record
-from engine.model import State, Task
-from engine.store import Full, StoreError, Unavailable, Unsupported, enqueue_all
+from engine.formats.nftban.staging import KeyWaits
+from engine.formats.nftban.store import (
+    COMMIT_GROUP_SIZE,
+    DATA_NAME,
+    NftbanStore,
+    describe_bad_value,
+    make_spool,
+)
+from engine.formats.nftban.task_format import (
+    KEY_FIELD,
+    mark_of_key,
+    new_record,
+    require_key,
+    whole_seconds,
+)
+from engine.model import EMPTY, State, Task
+from engine.places.mail_setup import MAIL_SEND_KIND
+from engine.store import Full, Gone, StoreError, Unavailable, Unsupported, enqueue_all
 from engine.system.command_errors import (
     EX_NOPERM,
     EX_UNAVAILABLE,
@@ -38,11 +53,14 @@ from engine.system.command_errors import (
     print_result,
 )
 from engine.system.files import Refused
+from engine.text.durations import parse_duration
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from tui.cli.formats.nftban.worker_parts import render_metrics
 from tui.cli.setup.output import Answer
 
-QUEUE_FULL = 1
+QUEUE_FULL, KEY_WAITS = 1, 2
+"""Exit codes of `queue add`: the queue is full; a task with the key waits already."""
 
 
 def init(setup: Setup, place: str, *, exclusive: bool) -> Answer:
@@ -78,12 +96,15 @@ def init(setup: Setup, place: str, *, exclusive: bool) -> Answer:
 
 
 class NewTask(NamedTuple):
-    """What the words of `queue add` say."""
+    """What the words of `queue add`, or a line of a batch, say."""
 
     kind: str
-    description: str
-    payload: str
-    batch: str
+    description: str = ""
+    payload: str = ""
+    batch: str = ""
+    data: Iterable[bytes] | None = None
+    due: float = 0.0
+    key: str = ""
 
 
 def add(
@@ -94,6 +115,10 @@ def add(
     kind: str,
     description: str,
     payload: str,
+    data: str,
+    delay: float | None,
+    at: str,
+    key: str,
     batch: str,
     strict: bool,
     json: bool,
@@ -102,11 +127,16 @@ def add(
 
     Exit 0 means that they are on the disk (fsync).
     """
-    new = NewTask(kind, description, payload, batch)
+    new = NewTask(kind, description, payload, batch, key=key)
     if not place:
         setup, new = _find_place(setup, root, new)
     if bool(new.kind) is bool(new.batch) or strict > bool(new.batch):
         fail(EX_USAGE, "expected either TYPE, or --batch FILE with the tasks (-: stdin; --strict)")
+    if new.batch and (data or delay is not None or at or key):
+        words = "--data, --delay, --at and --key"
+        fail(EX_USAGE, f"{words} are for one task: with --batch expected in the JSON of its line")
+    if at and delay is not None:
+        fail(EX_USAGE, "--delay and --at: expected one of them")
     setup.require_format(FORMAT, TITLE)
     setup.require_writable()
     make_queue(setup)
@@ -118,19 +148,19 @@ def add(
         if new.batch:
             return add_batch(setup, store, new.batch, strict=strict, as_json=json)
         now = time.time()
-        task = verbs.enqueue(
-            new.kind,
-            now,
-            verbs.token_at(now, os.urandom(2)),
-            new.description,
-            new.payload,  # unchanged: a cleaned or absolute path could name another file
-        )
-        if not store.has_payload(task.payload):
-            where = f"expected the absolute path of a file below {setup.queue.mail_spool}"
-            fail(EX_USAGE, f"payload path {task.payload!r}: no such file, {where}")
-        store.swap(None, task)
-    except Unsupported as error:
+        new = new._replace(due=_due(now, delay, at))
+        with _opened_data(data) as chunks:
+            task = _make_task(store, new._replace(data=chunks), now)
+        try:
+            store.swap(None, task)
+        except BaseException as error:
+            _drop_data(store, task, error)
+            raise
+    except (Unsupported, Refused) as error:
         fail(EX_USAGE, str(error))
+    except KeyWaits as error:
+        print_error(f"there already: {error}; nothing was added")
+        return KEY_WAITS
     except Full:
         # The contract's text, which callers search for.
         print("ERROR: Queue full", file=sys.stderr)
@@ -177,6 +207,78 @@ def _find_place(setup: Setup, root: str, new: NewTask) -> tuple[Setup, NewTask]:
     return setup_at(setup, root, [place]), new
 
 
+@contextmanager
+def _opened_data(path: str) -> Iterator[Iterable[bytes] | None]:
+    """The data of a task, in chunks; None if there is none.
+
+    Raises:
+        CommandError: the file cannot be read.
+    """
+    if not path:
+        yield None
+        return
+    try:
+        with open(path if path != "-" else 0, "rb", closefd=path != "-") as file:
+            file.peek(1)  # a folder is found before a task is made
+            yield iter(partial(file.read, 1 << 20), b"")
+    except OSError as error:
+        fail(EX_USAGE, f"--data {safe_line(path)}: {error_text(error)}")
+
+
+def _due(now: float, delay: float | None, at: str) -> float:
+    """The time of `--delay` or `--at`, in whole seconds; 0.0 if it has passed.
+
+    Raises:
+        Unsupported: it is no time, or too late.
+    """
+    due = now + (delay or 0.0)
+    if at:
+        from engine.text.time_expressions import parse_future_time
+
+        try:
+            due = parse_future_time(at, now)
+        except ValueError as error:
+            raise Unsupported(f"at {at[:40]!r}: {error}") from None
+    if why := describe_bad_value("due", due, now):
+        raise Unsupported(why)
+    return float(whole_seconds(due)) if due > now else 0.0
+
+
+def _make_task(store: NftbanStore, new: NewTask, now: float) -> Task:
+    """The new task, due and marked, with its data written.
+
+    Raises:
+        Unsupported, Refused: no task can be made of it; with the reason.
+        Unavailable: its payload cannot be checked, or its data cannot be written now.
+    """
+    if new.key:
+        require_key(new.key)
+    mark = mark_of_key(new.key) if new.key else ""
+    # The payload unchanged: a cleaned or absolute path could name another file.
+    token = os.urandom(4).hex()
+    task = verbs.enqueue(new.kind, now, token, new.description, new.payload, mark=mark)
+    task = task._replace(due=new.due, extra={KEY_FIELD: new.key} if new.key else EMPTY)
+    if new.data is not None:
+        if new.payload:
+            raise Unsupported("a payload and data: expected one of them")
+        if new.kind == MAIL_SEND_KIND:
+            raise Unsupported(f"{new.kind} takes a mail of the mail spool: use `mail send`")
+        new_record(task)  # refuses it before the data is written
+        return store.write_data(task, new.data)
+    if not store.has_payload(task.payload):
+        expected = "expected the absolute path of a file in the mail spool"
+        raise Unsupported(f"payload path {task.payload!r}: no such file, {expected}")
+    return task
+
+
+def _drop_data(store: NftbanStore, task: Task | None, error: BaseException) -> None:
+    """Remove the data of a task that was not added; after an error that leaves this open, only if
+    no task names it, for which all are read."""
+    if task is not None and task.payload.endswith(f"/{DATA_NAME}/{task.id}"):
+        is_refused = isinstance(error, Full | Gone | Unsupported)
+        (store.discard if is_refused else store.remove_unnamed)([task.payload])
+
+
 def show_metrics(setup: Setup) -> Answer:
     """Print the current text of queue.prom, or its values by name."""
     store = open_spool(setup, "status --json")
@@ -192,7 +294,10 @@ def show_metrics(setup: Setup) -> Answer:
 
 
 FIELDS = ("kind", "description", "payload")
-"""Keys of the JSON object of a line, in the order of the tab-separated form."""
+"""Fields of a line, in the order of the tab-separated form."""
+
+KEYS = (*FIELDS, "data", "delay", "at", "key")
+"""Keys of the JSON object of a line."""
 
 
 def add_batch(setup: Setup, store: NftbanStore, path: str, *, strict: bool, as_json: bool) -> int:
@@ -212,7 +317,7 @@ def add_batch(setup: Setup, store: NftbanStore, path: str, *, strict: bool, as_j
 
     unreported: deque[tuple[int, object]] = deque()
     """Line numbers in order, each with the reason if the line is refused, None if it is a task."""
-    refused = False
+    refused = known = False
     ending: StoreError | None = None
     code = 0
 
@@ -222,7 +327,7 @@ def add_batch(setup: Setup, store: NftbanStore, path: str, *, strict: bool, as_j
             print_error(f"line {number}: {why}")
 
     def read_tasks(lines: Iterable[str]) -> Iterator[Task]:
-        nonlocal refused
+        nonlocal refused, ending
         step = 0
         for number, line in enumerate(lines, 1):
             if ending is not None or (refused and strict):
@@ -230,28 +335,36 @@ def add_batch(setup: Setup, store: NftbanStore, path: str, *, strict: bool, as_j
             if not line.strip():
                 continue
             try:
-                # Each line gets a later moment, and so a larger token: they run in their order.
-                step = max(int(time.time() * verbs.TOKENS_PER_SECOND), step + 1)
-                task = _parse_line(line, store, step / verbs.TOKENS_PER_SECOND)
+                # Each line gets a later moment, and so a later id: they run in their order.
+                step = max(int(time.time() * verbs.MOMENTS_PER_SECOND), step + 1)
+                task = _parse_line(line, store, step / verbs.MOMENTS_PER_SECOND)
                 if strict:
                     new_record(task)  # else the store checks it when the next lines are read
             except (Unsupported, Refused) as error:
                 refused = True
                 unreported.append((number, error))
                 continue
+            except Unavailable as error:
+                ending = error  # the lines before this one are added
+                return
             unreported.append((number, None))
             yield task
 
     is_file = path != "-"
-    with open(path, errors="replace") if is_file else nullcontext(sys.stdin) as lines:
+    with open(path, errors="surrogateescape") if is_file else nullcontext(sys.stdin) as lines:
         outcomes = enqueue_all(store, read_tasks(lines))
         while group := list(islice(outcomes, COMMIT_GROUP_SIZE)):
             added = []
             for (_, task, *_), _, error, _ in group:
                 report_refused()
                 number, _ = unreported.popleft()
+                if error is not None:
+                    _drop_data(store, task, error)
                 if isinstance(error, Full | Unavailable):
                     ending = ending or error
+                elif isinstance(error, KeyWaits):
+                    known = True
+                    print_error(f"line {number}: there already: {error}")
                 elif error is not None:
                     refused = True
                     print_error(f"line {number}: {error}")
@@ -264,30 +377,27 @@ def add_batch(setup: Setup, store: NftbanStore, path: str, *, strict: bool, as_j
     report_refused()
     if ending is not None:
         raise ending
-    return EX_USAGE if refused else code
+    return EX_USAGE if refused else code or (KEY_WAITS if known else 0)
 
 
 def _parse_line(line: str, store: NftbanStore, now: float) -> Task:
     """Return the task of one line, added at `now` (epoch seconds UTC).
 
     Raises:
-        Unsupported: no task can be made of it; with the reason.
-        Unavailable: its payload cannot be checked now.
+        Unsupported, Refused: no task can be made of it; with the reason.
+        Unavailable: its payload cannot be checked, or its data cannot be written now.
     """
     if line.lstrip().startswith("{"):
-        fields = _parse_object(line)
-    else:
-        fields = line.removesuffix("\n").split("\t")
-        if len(fields) > len(FIELDS):
-            raise Unsupported(f"{len(fields)} fields: expected TYPE, DESCRIPTION and PAYLOAD")
+        return _make_task(store, _parse_object(line, now), now)
+    fields = line.removesuffix("\n").split("\t")
+    if len(fields) > len(FIELDS):
+        raise Unsupported(f"{len(fields)} fields: expected TYPE, DESCRIPTION and PAYLOAD")
     kind, description, payload = (*fields, "", "")[:3]
-    if not store.has_payload(payload):
-        raise Unsupported(f"payload path {payload!r}: no such file")
-    return verbs.enqueue(kind, now, verbs.token_at(now, os.urandom(2)), description, payload)
+    return _make_task(store, NewTask(kind, description, payload), now)
 
 
-def _parse_object(line: str) -> list[str]:
-    """The fields of a JSON object.
+def _parse_object(line: str, now: float) -> NewTask:
+    """The task of a JSON object.
 
     Raises:
         Unsupported: it is not valid, or has another key or value.
@@ -301,9 +411,26 @@ def _parse_object(line: str) -> list[str]:
     except RecursionError as error:
         raise Unsupported("invalid JSON: nested too deeply") from error
     for key, value in values.items():
-        if key not in FIELDS:
-            expected = ", ".join(FIELDS)
+        if key not in KEYS:
+            expected = ", ".join(KEYS)
             raise Unsupported(f"key {safe_line(key)!r}: expected one of {expected}")
         if not isinstance(value, str):
             raise Unsupported(f"{key}: expected a text")
-    return [values.get(name, "") for name in FIELDS]
+    if "delay" in values and "at" in values:
+        raise Unsupported("delay and at: expected one of them")
+    try:
+        delay = parse_duration(values["delay"]) if "delay" in values else None
+    except ValueError as error:
+        raise Unsupported(f"delay {values['delay'][:40]!r}: {error}") from None
+    try:
+        data = values["data"].encode() if "data" in values else None
+    except UnicodeEncodeError:
+        raise Unsupported("data: expected UTF-8; `--data FILE` takes any bytes") from None
+    return NewTask(
+        values.get("kind", ""),
+        values.get("description", ""),
+        values.get("payload", ""),
+        data=None if data is None else [data],
+        due=_due(now, delay, values.get("at", "")),
+        key=values.get("key", ""),
+    )

@@ -8,12 +8,16 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from engine.formats.base.format import Setup
-from engine.formats.nftban.store import NftbanStore
+from engine.formats.nftban.queue_folders import spool_folders
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
+from engine.logs.kept_output import KeptOutput, OutputFiles
 from engine.model import State, Task
 from engine.monitor import prometheus
-from engine.store import Gone, Unavailable, Unsupported
+from engine.store import MAX_PART_BYTES, Gone, Unavailable, Unsupported
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.command_errors import print_error
+from engine.system.files import Refused
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from engine.work.handlers import Context, Failed, Fatal, Handler
@@ -40,45 +44,84 @@ def handlers(
     built_in: dict[str, Handler] = {}
     if setup.mail.is_ours:
         built_in["mail_send"] = mailing or setup.mail.handler()
+    spool = spool_folders(setup)
     built_in |= {
-        kind: with_payload(handler, setup.queue.mail_spool, setup.queue.root)
+        kind: with_payload(handler, spool)
         for kind, handler in deliver_handlers(setup, closing).items()
     }
     if not setup.programs:
         return built_in
-    from engine.system.supervisor import SupervisorPool
+    from engine.system.supervisor import MAX_OUTPUT_BYTES, SupervisorPool
     from engine.work.command import CommandHandler
-    from engine.work.handlers import guard_payload
 
     supervisors = closing.enter_context(SupervisorPool())
+    outputs = OutputFiles(spool.output_dir, spool.root)
+
+    def keep(task: Task, output: bytes, how: str) -> None:
+        if len(output) >= MAX_OUTPUT_BYTES:
+            how += ", only the end kept"
+        try:
+            outputs.keep(task.id, KeptOutput(time.time(), how, output))
+        except OSError as error:
+            print_error(f"output of {task.id} not kept: {spool.output_dir}: {error_text(error)}")
+
     return built_in | {
-        kind: guard_payload(
+        kind: with_data(
             CommandHandler(
                 handler.command,
                 handler.timeout,
                 setup.handler_account(kind, store.opened_stat),
                 handler.environment,
                 supervisors.run,
+                keep=keep,
             ),
-            setup.queue.mail_spool,
-            setup.queue.root,
+            spool,
         )
         for kind, handler in setup.programs.items()
     }
 
 
-def with_payload(handler: Handler, mail_spool: str, root: str) -> Handler:
-    """Wrap a handler so that the payload file of its task is its data; only a plain file below the
-    mail spool is read."""
+def with_data(handler: Handler, spool: SpoolFolders) -> Handler:
+    """Wrap a handler so that it gets the data of its task as an open file; any other payload must
+    be in the mail spool."""
+    from engine.work.handlers import guard_payload
+
+    guarded = guard_payload(handler, spool.mail_spool, spool.root)
+
+    def run(task: Task, context: Context) -> object:
+        path, folder = spool.payload_of(task)
+        if folder != spool.data_dir:
+            return guarded(task, context)
+        from engine.formats.nftban.parts import open_payload
+
+        try:
+            fd = open_payload(path, folder, spool.root)
+        except FileNotFoundError:
+            raise Fatal(f"its data is missing: {path}") from None
+        except Refused as refusal:
+            raise Fatal(f"its data is refused, {refusal}: {path}") from refusal
+        except OSError as error:
+            raise Failed(f"its data cannot be opened: {error_text(error)}") from error
+        with closing_fd(fd):
+            return handler(task._replace(payload=path), context._replace(data_fd=fd))
+
+    return run
+
+
+def with_payload(handler: Handler, spool: SpoolFolders) -> Handler:
+    """Wrap a handler so that the payload file of its task is its data; only a plain file in the
+    folder for it is read."""
     from engine.formats.nftban import parts
 
     def run(task: Task, context: Context) -> object:
         try:
-            data = parts.read_part(parts.PAYLOAD, task.payload, mail_spool, root)
+            data = parts.read_part(parts.PAYLOAD, *spool.payload_of(task), spool.root)
         except Unsupported as error:
             raise Fatal(f"payload not read: {error}") from error
         except (Gone, Unavailable) as error:
             raise Failed(f"payload not read: {error}") from error
+        if len(data) == MAX_PART_BYTES:
+            raise Fatal(f"payload not sent: expected less than {MAX_PART_BYTES:,} bytes")
         return handler(task, context._replace(data=data))
 
     return run
@@ -150,6 +193,12 @@ def apply_retention(setup: Setup, store: NftbanStore) -> None:
     except OSError as error:
         print_error(f"cannot remove old dead tasks: {error}")
     keeper.sweep_quietly(store)
+    spool = spool_folders(setup)
+    outputs = OutputFiles(spool.output_dir, spool.root)
+    try:
+        outputs.sweep(keeper.run_clock.note(time.time()).age)
+    except OSError as error:
+        print_error(f"cannot remove old output of handlers: {error}")
     try:
         if setup.mail.has_spooled():
             keeper.sweep_mail(setup.mail.spool(), time.time())

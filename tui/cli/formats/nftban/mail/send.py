@@ -36,7 +36,7 @@ from engine.system.command_errors import (
     print_result,
 )
 from engine.text.error_text import error_text
-from engine.text.safe import hide_domain, safe_line
+from engine.text.safe import contract_text, hide_domain, safe_line
 from engine.text.times import format_rough_duration, format_time
 from tui.cli.setup.output import Answer, captured_lines
 from tui.text.glyphs import ASCII, glyphs_of_locale
@@ -262,9 +262,9 @@ def enqueue(setup: Setup, description: str, payload: str) -> str:
 
 def task_for_mail(description: str, payload: str) -> Task:
     """A new task that delivers the spooled mail with this meta.sh."""
-    now = time.time()
-    token = verbs.token_at(now, os.urandom(2))
-    return verbs.enqueue(MAIL_SEND_KIND, now, token, description, payload)
+    token = os.urandom(4).hex()
+    # In the contract's characters, as its own program describes a mail.
+    return verbs.enqueue(MAIL_SEND_KIND, time.time(), token, contract_text(description), payload)
 
 
 def _read_null_words(letter: _Letter, settings: MailSettings, *, null: bool) -> _Letter:

@@ -266,7 +266,7 @@ def test_send_with_retry_delivers_or_spools(place: MailPlace, name: str) -> None
     assert "1 done, 0 failed" in works[0] and "0 done, 0 failed" in works[1]
     (mail,) = server.mails
     message, _ = read(mail.data)
-    assert message["Subject"] == "NFTBan Alert" and spooled.name in message["Message-ID"]
+    assert message["Subject"] == "spooldeck Alert" and spooled.name in message["Message-ID"]
     assert (place.tasks(), place.spooled) == ([], [])
     down = {"sendmail": name, "send_failed_rc_1": "connect_refused"}
     ended = golden(14, 21, down) + golden(23, 24, down)
