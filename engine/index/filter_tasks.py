@@ -106,7 +106,7 @@ def select_matching(
         matcher.install(db)
         db.execute(CREATE_TABLE)
         db.execute(f"ALTER TABLE task ADD COLUMN {DATA_FIELD} TEXT")
-        reads_data = len(cheap.clauses) < len(filter.clauses)
+        reads_data = filter.mentions_field(DATA_FIELD)
         while some := list(islice(waiting, CHUNK_ROWS_WITH_DATA if reads_data else CHUNK_ROWS)):
             rows = ((*clean_row(row_of(t)), n) for n, t in enumerate(some) if isinstance(t, Task))
             db.execute("BEGIN")

@@ -15,7 +15,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.index import filter_language, filter_tasks
-from engine.index.filter_language import FIELDS, NO_FILTER, BadFilter, format_term, parse_filter
+from engine.index.filter_language import (
+    FIELDS,
+    NO_FILTER,
+    BadFilter,
+    FilterTerm,
+    format_term,
+    parse_filter,
+)
 from engine.index.filter_tasks import select_matching
 from engine.index.mail_columns import mail_domain
 from engine.index.reader import Reader
@@ -69,12 +76,16 @@ MATCHING = [
     'since:"yesterday 6pm" until:"today 7am"',
     "since:2026-11-20T06:29:59Z until:2026-11-20T06:30:01Z", "between:06:29..06:31",
     "between:06:30..06:31", "between:-4h..-2h", "between:2026-11-20..2026-11-21",
+    "gmail and 550", "551 or gmail", "551 healthz OR gmail 550", "not healthz", "NOT (551 or 421)",
+    "(551 or gmail) and (421 | 550)", "!(gmail 551)", "not not gmail", "not 551|healthz",
+    r"(dest~(oogle|mail)\.com$)", '("user unknown")', "not (state=work or tries<4) gmail",
 ]  # fmt: skip
 OTHERS = [
     "gmail 551", "551|421", "!gmail", '"unknown user"', "5%0", "id=task-00000", "kind=mail.send",
     "state!=dlq", "dest=gmail.com", "!dest=Gmail.com", "dest!=Gmail.com", "tries!=4", "tries>4",
     "code!=550", "age>3h", "died<-2h", f"cluster!={MARK}", "cluster=F-0000", 'owner=""',
     "since:07:00", "since:yesterday until:today", "between:06:29..06:30",
+    "not gmail or 551", "gmail and not 550", "not (gmail or 551)", "not 551|gmail", '"and" gmail',
 ]  # fmt: skip
 
 
@@ -158,7 +169,7 @@ def test_a_filter_that_was_typed_on_matches_less() -> None:
         ("state=gone", 6, "state= at 7: expected pending, work, dlq"),
         ("code=99", 5, "expected a reply of a mail server"),
         ("!", 1, "expected a word or a field after ! at 2"),
-        ("a|", 2, "expected a word at 3"),
+        ("a|", 2, "expected a word or a field after | at 3"),
         ("|a", 0, "expected a word at 1"),
         ('say "user', 4, 'no closing " for the one at 5'),
         ('"a"b', 3, 'expected a blank or | after the closing " at 4'),
@@ -173,13 +184,19 @@ def test_a_filter_that_was_typed_on_matches_less() -> None:
         ("since:13pm", 6, "expected a time"),
         ("between:02:00", 8, "expected two times such as 02:10..02:20"),
         ("between:-1h..-2h", 8, "an end that is not before the beginning"),
-        ("kind=a or kind=b", 7, 'no operator or: write |, or "or" to find the word, at 8'),
-        ("report AND bad", 7, 'no operator AND: write a blank, or "AND" to find the word, at 8'),
-        ("not bad", 0, 'no operator not: write !, or "not" to find the word, at 1'),
-        ("(kind=a | kind=b) age>2h", 0, "no parentheses: write a|b, or"),
-        ("age>2h !(a b)", 8, "no parentheses: write a|b"),
-        ("kind=(a|b)", 5, "to find them, at 6"),
-        ("kind=a)", 5, "no parentheses"),
+        ("gmail or", 8, "expected a word or a field after or at 9"),
+        ("OR a", 0, 'expected a word, or "OR" in quotes to find it, at 1'),
+        ("a and or b", 6, 'a word or a field after and, or "or" in quotes to find it, at 7'),
+        ("a|not b", 2, 'expected a word or a field after |, or "not" in quotes to find it, at 3'),
+        ("kind=(a|b)", 5, 'expected (a or b) in parentheses of its own, or quotes: "(..." at 6'),
+        ("f(a b)", 0, "expected (a or b) in parentheses of its own"),
+        ("kind=a)", 6, 'no ( for the ) at 7, or quotes to find it: "...)"'),
+        ("(a (b)", 6, "no ) for the ( at 1"),
+        ("(a)b", 3, "expected a blank or | after the ) at 4"),
+        ("()", 1, "expected a word at 2"),
+        ("(" * 21 + "a", 20, "expected at most 20 parentheses inside each other, at 21"),
+        ("(" * 10_000, 1000, "at most 1,000 characters"),
+        ("a or " * 101 + "b", 500, "at most 100 words"),
         ("dest>a", 4, "dest > at 5: expected one of = != : ~ !~"),
         ("a " * 101, 200, "at most 100 words"),
         ("a" * 1001, 1000, "at most 1,000 characters"),
@@ -192,11 +209,33 @@ def test_what_is_no_filter_says_where(text: str, at: int, message: str) -> None:
     assert refused.value.at == at
 
 
-def test_an_operator_of_another_language_is_a_word_in_quotes_or_at_the_end() -> None:
-    """`"or"` is searched, and so is a last word that may still be typed on."""
-    for text in ('a "or" b', "gmail or", "a|or", "order and_more x"):
-        assert parse_filter(text, STATES, NOW).clauses
-    assert format_term("", "", "or") == '"or"'
+def test_an_operator_in_quotes_or_in_a_longer_word_is_text() -> None:
+    """`"or"` is searched, and so are values and longer words; `format_term` quotes it."""
+    for text in ('a "or" b', "order and_more notx", "err:or", 'kind="not"', "f(x)", '"(a"'):
+        assert all(isinstance(c.node, FilterTerm) for c in parse_filter(text, STATES, NOW).clauses)
+    written = [format_term("", "", word) for word in ("or", "Not", "(a", "b)", "f(x)")]
+    assert written == ['"or"', '"Not"', '"(a"', '"b)"', '"f(x)"']
+
+
+COMPLETED = {
+    "ki": "kind=", "421 ki": "421 kind=", "421 an": "421 and ", "421 or no": "421 or not ",
+    "(ag": "(age>", "a|de": "a|dest=", "!pa": "!payload=", "x NO": "x NOt ", "no": "not ",
+    "k": "", "kind=or": "", '"an': "", "": "", "xy": "", "a or ": "",
+}  # fmt: skip
+
+
+def test_a_word_is_completed() -> None:
+    """Two letters of an operator or a field show the rest, where it can be; not of quoted text."""
+    assert {text: filter_language.complete_filter(text) for text in COMPLETED} == COMPLETED
+
+
+def test_a_filter_goes_beside_another_one() -> None:
+    """A filter of alternatives that is narrowed has parentheses in its text, and means the same
+    when it is parsed again."""
+    both = parse_filter("gmail or 421").narrow(parse_filter("not age>2h"))
+    assert both.text == "(gmail or 421) not age>2h"
+    again = parse_filter(both.text)
+    assert [clause.node for clause in again.clauses] == [clause.node for clause in both.clauses]
 
 
 def test_a_pattern_is_matched_by_characters_in_linear_time() -> None:
@@ -252,6 +291,10 @@ def test_data_is_read_for_what_else_matches_and_unread_data_matches_nothing() ->
     assert matching("kind=mail !data:anna") == ["b"]
     assert matching(r"kind=mail data!~\d\sitems") == ["b"]
     assert matching("data~^to|kind=other") == ["a", "b", "d"]
+    assert matching("not (data:anna or id=d)") == ["b"]
+    asked.clear()
+    assert matching("(kind=mail and data:anna) or id=d") == ["a", "d"]
+    assert asked == ["a", "b", "c", "d"]
     with pytest.raises(BadFilter, match="data~ at 6: expected in --filter of queue list"):
         parse_filter("data~x", STATES, NOW)
 
@@ -270,7 +313,9 @@ def test_an_unread_account_matches_neither_a_word_nor_its_negation() -> None:
     assert found == ACCOUNTS
 
 
-TYPED = st.text(st.sampled_from("ab019@ .:-\"'%_\\|!~=<>()[]{}*+?^$\nTZé\ud800"), max_size=30)
+TYPED = st.sampled_from(["or", "not", " and "]) | st.text(
+    st.sampled_from("ab019@ .:-\"'%_\\|!~=<>()[]{}*+?^$\nTZé\ud800"), max_size=30
+)
 FIELD = st.sampled_from([*FIELDS, "fo", ""])
 OP = st.sampled_from(["=", "!=", "~", "!~", ">", ">=", "<", "<=", ":", ""])
 
@@ -435,6 +480,65 @@ def test_the_sql_means_what_the_words_say(clauses: Clauses, tasks: list[Task]) -
         return all(any(term[1](task) != negated for negated, term in terms) for terms in clauses)
 
     found = parse_filter(text, STATES, NOW)
+    assert list(select_matching(tasks, found, NOW)) == [task for task in tasks if wanted(task)]
+
+
+Tree = tuple[str, Callable[[Task], bool]]
+
+
+def of_not(sign: str, tree: Tree) -> Tree:
+    """The opposite of what is in parentheses."""
+    return f"{sign}({tree[0]})", lambda task: not tree[1](task)
+
+
+def of_several(joined: tuple[str, Callable[..., bool]], trees: list[Tree]) -> Tree:
+    """One of some trees, or all."""
+    word, combine = joined
+    return f"({word.join(t[0] for t in trees)})", lambda task: combine(t[1](task) for t in trees)
+
+
+JOINED = st.sampled_from([(" or ", any), (" OR ", any), ("|", any), (" ", all), (" and ", all)])
+TREES = st.recursive(
+    TERMS,
+    lambda inner: st.one_of(
+        st.builds(of_not, st.sampled_from(["not ", "!", "NOT"]), inner),
+        st.builds(of_several, JOINED, st.lists(inner, min_size=1, max_size=3)),
+    ),
+    max_leaves=8,
+)
+
+
+@given(tree=TREES, tasks=st.lists(TASKS, max_size=8))
+@examples(100)
+def test_operators_and_parentheses_mean_what_they_say(tree: Tree, tasks: list[Task]) -> None:
+    """Nested in any way, `or`, `and` and `not` answer as they do one by one in Python."""
+    found = parse_filter(tree[0], STATES, NOW)
+    assert list(select_matching(tasks, found, NOW)) == [task for task in tasks if tree[1](task)]
+
+
+FLAT = st.lists(
+    st.tuples(st.sampled_from([" or ", " and ", " "]), st.sampled_from(["", "not "]), TERMS),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(parts=FLAT, tasks=st.lists(TASKS, max_size=8))
+@examples(60)
+def test_not_comes_before_and_before_or(
+    parts: list[tuple[str, str, Told]], tasks: list[Task]
+) -> None:
+    """Without parentheses `or` separates alternatives, and a blank is `and`."""
+    text = "".join(f"{joined}{sign}{term[0]}" for joined, sign, term in parts)
+    rows = list[list[tuple[bool, Told]]]([[]])
+    for at, (joined, sign, term) in enumerate(parts):
+        rows += [[]] if at and joined == " or " else []
+        rows[-1].append((bool(sign), term))
+
+    def wanted(task: Task) -> bool:
+        return any(all(term[1](task) != negated for negated, term in row) for row in rows)
+
+    found = parse_filter(text.removeprefix(parts[0][0]), STATES, NOW)
     assert list(select_matching(tasks, found, NOW)) == [task for task in tasks if wanted(task)]
 
 
