@@ -1,6 +1,7 @@
 """Parse the filter language of the operator into SQL conditions with parameters.
 
     gmail 421            both words, each in one of the `SEARCHED_COLUMNS` fields, in any case
+                         and normalisation (`engine.text.folding`), here and after : and ~
     421|timeout          either
     !healthz             not
     not 421 or age>2h    `not` before `and` before `or`; words side by side are joined by `and`
@@ -30,6 +31,7 @@ from engine.model import State
 from engine.text import safe_regex, time_expressions
 from engine.text.durations import parse_duration
 from engine.text.filter_words import OPERATORS, match_operator, quote_value
+from engine.text.folding import fold_case, normalize_text
 from engine.text.time_expressions import Clock, RelativeTime
 
 MAX_FILTER_CHARS, MAX_FILTER_TERMS = 1_000, 100
@@ -41,6 +43,9 @@ MAX_FILTER_DEPTH = 20
 DATA_FIELD, ACCOUNT_FIELD = "data", "account"
 """The fields of what a task carries (the data of a job, a payload, a mail), which no index has; and
 of the account of a mail, which may not be read yet."""
+
+SEPARATOR = "\uffff"
+"""Between the folded texts of a task: a noncharacter."""
 
 SEARCHED_COLUMNS = ("id", "kind", "queue", "destination", "description", "error")
 SEARCHED_MAIL_COLUMNS = ("sender", "recipients", "account")
@@ -286,9 +291,10 @@ def complete_filter(text: str) -> str:
 
 
 def equality_filter(field: str, *several: str) -> Filter:
-    """The filter `field=value`, or `field=one|field=two`, without the limits of typed text."""
+    """The filter `field=value`, or `field=one|field=two`, without the limits of typed text, of
+    tasks that have exactly the value: groups count others apart."""
     column, build_condition, _ = FIELDS[field]
-    context = _ParseContext({}, 0.0, {}, no_saved_filters)
+    context = _ParseContext({}, 0.0, {}, no_saved_filters, is_exact=True)
     terms = [
         FilterTerm(field, *build_condition(column, "=", value, context), False) for value in several
     ]
@@ -302,14 +308,17 @@ class _ParseContext(NamedTuple):
     words: Mapping[str, State]
     saved: SavedLookup
     reads_data: bool = False
+    is_exact: bool = False
+    """True if = compares the text as it is stored."""
 
 
 # ---- conditions
 
 
 def _like(text: str) -> tuple[str, str]:
-    """LIKE with a pattern that finds the text anywhere, with its wildcards escaped; ESCAPE alone
-    takes a tenth of a search."""
+    """LIKE with a pattern that finds the folded text anywhere, with its wildcards escaped; ESCAPE
+    alone takes a tenth of a search."""
+    text = fold_case(text).replace(SEPARATOR, "\ufffd")
     escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return "LIKE ?" if escaped == text else "LIKE ? ESCAPE '\\'", f"%{escaped}%"
 
@@ -321,17 +330,35 @@ def _word(text: str) -> Condition:
         for columns in (SEARCHED_COLUMNS, SEARCHED_MAIL_COLUMNS)
     )
     sql = f"{sql} OR (domains IS NOT NULL AND ({mail_sql}))"
-    return sql, (pattern,) * (len(SEARCHED_COLUMNS) + len(SEARCHED_MAIL_COLUMNS))
+    sql = f"(folded IS NULL AND ({sql})) OR folded {like}"  # a CASE would compare all columns
+    return sql, (pattern,) * (len(SEARCHED_COLUMNS) + len(SEARCHED_MAIL_COLUMNS) + 1)
 
 
-def _text(column: str, op: str, text: str, _: _ParseContext) -> Condition:
+def _contains(column: str, text: str, *, at_end: bool = False) -> Condition:
+    """Find a text in any case. Only a text that is not ASCII has to be folded for that; of those
+    that a word is searched in too, only one whose task has the text somewhere."""
+    like, pattern = _like(text)
+    is_searched = column in SEARCHED_COLUMNS + SEARCHED_MAIL_COLUMNS
+    rest, first = (f"WHEN folded {like} THEN", (pattern,)) if is_searched else ("ELSE", ())
+    sql = f"CASE WHEN folded IS NULL THEN {column} {rest} fold_case({column}) END {like}"
+    return sql, (*first, pattern[:-1] if at_end else pattern)
+
+
+def _same(column: str, text: str, context: _ParseContext, sql: str = "{} = ?") -> Condition:
+    """Compare a text exactly, but for its normalisation; `sql` compares a column."""
+    if context.is_exact:
+        return sql.format(column), (text,)
+    normal = f"CASE WHEN folded IS NULL THEN {column} ELSE normalize_text({column}) END"
+    return sql.format(normal), (normalize_text(text),)
+
+
+def _text(column: str, op: str, text: str, context: _ParseContext) -> Condition:
     if op == "=":
-        return f"{column} = ?", (text,)
+        return _same(column, text, context)
     if op == "~":
         safe_regex.compile_pattern(text)
         return f"{column} REGEXP ?", (text,)
-    like, pattern = _like(text)
-    return f"{column} {like}", (pattern,)
+    return _contains(column, text)
 
 
 def _destination(column: str, op: str, text: str, context: _ParseContext) -> Condition:
@@ -339,27 +366,28 @@ def _destination(column: str, op: str, text: str, context: _ParseContext) -> Con
     mail with several recipients those of each."""
     if op != "=" or "@" in text:
         return _text(column, op, text, context)
-    sql = "CASE WHEN domains IS NULL THEN domain = ? ELSE instr(domains, ?) > 0 END"
-    return sql, (text, domain_key(text))
+    same, values = _same("domain", text, context)
+    sql = f"CASE WHEN domains IS NULL THEN {same} ELSE instr(domains, ?) > 0 END"
+    return sql, (*values, domain_key(text))
 
 
 def _sender(column: str, op: str, text: str, context: _ParseContext) -> Condition:
     """Match an address; a part that begins with an @ is its domain."""
     if op == ":" and text.startswith("@"):
-        like, pattern = _like(text)
-        return f"{column} {like}", (pattern[:-1],)
+        return _contains(column, text, at_end=True)
     return _text(column, op, text, context)
 
 
-def _recipient(column: str, op: str, text: str, _: _ParseContext) -> Condition:
+def _recipient(column: str, op: str, text: str, context: _ParseContext) -> Condition:
     """Match one of several addresses, which are lines between newlines."""
     if op == "=":
-        return (f"instr({column}, ?) > 0", (f"\n{text}\n",)) if text else (f"{column} = ?", ("",))
+        if not text:
+            return f"{column} = ?", ("",)
+        return _same(column, f"\n{text}\n", context, "instr({}, ?) > 0")
     if op == "~":
         safe_regex.compile_pattern(text)
         return f"matches_line(?, {column})", (text,)
-    like, pattern = _like(f"{text}\n" if text.startswith("@") else text)
-    return f"{column} {like}", (pattern,)
+    return _contains(column, f"{text}\n" if text.startswith("@") else text)
 
 
 def _number(column: str, op: str, text: str, _: _ParseContext) -> Condition:
@@ -391,7 +419,10 @@ def _age(column: str, op: str, text: str, _: _ParseContext) -> Condition:
 def _data(column: str, op: str, text: str, context: _ParseContext) -> Condition:
     if not context.reads_data:
         raise ValueError("expected in --filter of queue list or of a verb: the index has no data")
-    return _read_text(column, op, text, context)
+    if op == "~":
+        return _read_text(column, op, text, context)
+    like, pattern = _like(text)
+    return f"fold_case({column}) {like}", (pattern,)
 
 
 def _read_text(column: str, op: str, text: str, context: _ParseContext) -> Condition:

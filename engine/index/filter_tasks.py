@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -23,6 +24,7 @@ from engine.index.schema import (
 )
 from engine.model import Task
 from engine.store import Unavailable
+from engine.text.folding import fold_case, normalize_text
 from engine.text.safe_regex import compile_pattern
 
 QUERY_SECONDS = 10.0
@@ -39,8 +41,10 @@ class Matcher:
         self._stopped: BaseException | None = None
 
     def install(self, db: sqlite3.Connection) -> None:
-        """Define REGEXP on a connection, and `matches_line(pattern, text)` for a text of lines
-        between newlines."""
+        """Define REGEXP on a connection, `matches_line(pattern, text)` for a text of lines between
+        newlines, `fold_case` and `normalize_text`."""
+        for change in (fold_case, normalize_text):
+            db.create_function(change.__name__, 1, partial(_of_text, change), deterministic=True)
         db.create_function("regexp", 2, self._matches, deterministic=True)
         db.create_function("matches_line", 2, self._matches_line, deterministic=True)
 
@@ -76,6 +80,10 @@ class Matcher:
             raise
         finally:
             self._remaining_seconds -= self._clock() - began
+
+
+def _of_text(change: Callable[[str], str], text: str | None) -> str | None:
+    return None if text is None else change(text)
 
 
 CHUNK_ROWS_WITH_DATA = 16

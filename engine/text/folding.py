@@ -1,0 +1,73 @@
+"""Compare texts without regard to case and to how accents are encoded, by Unicode case folding and
+NFC: for filters, searches and the marks of what they found.
+
+`ß` is `ss`, a final sigma a sigma, an accent of its own (macOS) the same as one in its letter. A
+Turkish `İ` is an `i` with a dot: it finds itself, not `i`. Full-width letters differ from ASCII."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from unicodedata import combining, normalize
+
+LETTERS_LIKE_ASCII = "\u00df\u0130\u0149\u017f\u037e\u1e9a\u1e9e\u1fef\u212a"
+LETTERS_LIKE_ASCII += "\ufb00\ufb01\ufb02\ufb03\ufb04\ufb05\ufb06"
+"""The characters beyond ASCII whose folded text has some of ASCII."""
+
+
+def fold_case(text: str) -> str:
+    """The text in small letters for comparison, normalised."""
+    if text.isascii():
+        return text.lower()
+    return normalize("NFC", normalize("NFD", text).casefold())
+
+
+def normalize_text(text: str) -> str:
+    """The text with composed accents; its case stays."""
+    return text if text.isascii() else normalize("NFC", text)
+
+
+def contains_words(text: str, words: str) -> bool:
+    """True if a text has all these words, in any case."""
+    folded = fold_case(text)
+    return all(word in folded for word in fold_case(words).split())
+
+
+def _folded_pieces(text: str) -> Iterator[tuple[str, int]]:
+    """Cut a text where folding its parts and folding the whole is the same; each piece folded, and
+    its length before."""
+    piece = folded = ""
+    for sign in text:
+        is_plain = sign.isascii() and (not piece or piece.isascii())
+        small = fold_case(sign)
+        both = folded + small if is_plain else fold_case(piece + sign)
+        if piece and both == folded + small and not combining(sign):
+            yield folded, len(piece)
+            piece, folded = sign, small
+        else:
+            piece, folded = piece + sign, both
+    if piece:
+        yield folded, len(piece)
+
+
+def find_folded(text: str, words: Iterable[str]) -> list[tuple[int, int]]:
+    """Where a text has one of these folded words: starts and ends, sorted and apart. A character
+    of which a word has a part is within."""
+    ends, starts, at, folded = [0], list[int](), 0, ""
+    for small, length in _folded_pieces(text):
+        starts += [at] * len(small)
+        at += length
+        ends += [at] * len(small)
+        folded += small
+    spans = list[tuple[int, int]]()
+    for word in filter(None, words):
+        begin = folded.find(word)
+        while begin >= 0:
+            spans.append((starts[begin], ends[begin + len(word)]))
+            begin = folded.find(word, begin + len(word))
+    joined = list[tuple[int, int]]()
+    for start, end in sorted(spans):
+        if joined and start < joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return joined
