@@ -338,9 +338,10 @@ def _contains(column: str, text: str, *, at_end: bool = False) -> Condition:
     """Find a text in any case. Only a text that is not ASCII has to be folded for that; of those
     that a word is searched in too, only one whose task has the text somewhere."""
     like, pattern = _like(text)
-    is_searched = column in SEARCHED_COLUMNS + SEARCHED_MAIL_COLUMNS
-    rest, first = (f"WHEN folded {like} THEN", (pattern,)) if is_searched else ("ELSE", ())
-    sql = f"CASE WHEN folded IS NULL THEN {column} {rest} fold_case({column}) END {like}"
+    folded, first = f"fold_case({column})", tuple[str, ...]()
+    if column in SEARCHED_COLUMNS + SEARCHED_MAIL_COLUMNS:
+        folded, first = f"CASE WHEN folded {like} THEN {folded} ELSE '' END", (pattern,)
+    sql = f"CASE WHEN folded IS NULL THEN {column} ELSE {folded} END {like}"
     return sql, (*first, pattern[:-1] if at_end else pattern)
 
 

@@ -37,8 +37,8 @@ CREATE TABLE task(
     cluster TEXT, mark TEXT, code INT, queue TEXT NOT NULL DEFAULT '', grp TEXT DEFAULT '',
     word TEXT DEFAULT '', priority INT DEFAULT 0, destination TEXT DEFAULT '',
     domain TEXT DEFAULT '', owner TEXT, since REAL, until REAL, token TEXT, extra TEXT DEFAULT '',
-    died REAL, sender TEXT DEFAULT '', recipients TEXT DEFAULT '', account TEXT DEFAULT '', bytes INT, all_recipients INT,
-    sender_domain TEXT DEFAULT '', domains TEXT);
+    died REAL, sender TEXT DEFAULT '', recipients TEXT DEFAULT '', account TEXT DEFAULT '', bytes INT,
+    all_recipients INT, sender_domain TEXT DEFAULT '', domains TEXT);
 """
 CREATE_SCHEMA = f"""
 {CREATE_TABLE}
