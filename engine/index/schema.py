@@ -32,13 +32,13 @@ gone when the log reports it."""
 
 CREATE_TABLE = """
 CREATE TABLE task(
-    n INTEGER PRIMARY KEY, folded TEXT, id TEXT NOT NULL, state INT NOT NULL, kind TEXT,
-    created REAL, due REAL, attempts INT, description TEXT, payload TEXT, error TEXT, rev TEXT,
-    cluster TEXT, mark TEXT, code INT, queue TEXT NOT NULL DEFAULT '', grp TEXT DEFAULT '',
-    word TEXT DEFAULT '', priority INT DEFAULT 0, destination TEXT DEFAULT '',
-    domain TEXT DEFAULT '', owner TEXT, since REAL, until REAL, token TEXT, extra TEXT DEFAULT '',
-    died REAL, sender TEXT DEFAULT '', recipients TEXT DEFAULT '', account TEXT DEFAULT '', bytes INT,
-    all_recipients INT, sender_domain TEXT DEFAULT '', domains TEXT);
+    n INTEGER PRIMARY KEY, folded TEXT, id TEXT NOT NULL, state INT NOT NULL, kind TEXT, created
+    REAL, due REAL, attempts INT, description TEXT, payload TEXT, error TEXT, rev TEXT, cluster
+    TEXT, mark TEXT, code INT, queue TEXT NOT NULL DEFAULT '', grp TEXT DEFAULT '', word TEXT
+    DEFAULT '', priority INT DEFAULT 0, destination TEXT DEFAULT '', domain TEXT DEFAULT '', owner
+    TEXT, since REAL, until REAL, token TEXT, extra TEXT DEFAULT '', died REAL, sender TEXT
+    DEFAULT '', recipients TEXT DEFAULT '', account TEXT DEFAULT '', bytes INT, all_recipients
+    INT, sender_domain TEXT DEFAULT '', domains TEXT);
 """
 CREATE_SCHEMA = f"""
 {CREATE_TABLE}
