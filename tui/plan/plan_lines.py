@@ -42,7 +42,7 @@ EFFECTS: Mapping[str, str] = {
     "kill": "no more retries, the attempt counts",
     "bounce": "given up, a report to each sender",
     "expire": "given up as too old, a report to each sender",
-    "reroute": "requeued: routed again, as new messages",
+    "reroute": "routed again, as new messages",
     "edit": "changed in place, new values below",
     "purge": "not taken until restored",
     "restore": "back to their former state, unchanged",
@@ -113,6 +113,8 @@ class PlanView(NamedTuple):
     """How to undo it, if not by the console's keys."""
     still: Sequence[StillFails] = ()
     """Errors that still happen, so that the tasks would fail again."""
+    past: str = ""
+    """What an applied row is called; "" for the verb's own word."""
     refused: Mapping[str, str] = {}
     """Ids of rows for which the target state has no room, each with the reason."""
     transitions: Sequence[TransitionPreview] = ()
@@ -348,15 +350,16 @@ def expected_outcome(plan: Plan, row: Row, view: PlanView) -> Run:
     if why := next(whole, "") or plans.row_refusal(view.edges, plan.verb, row):
         return f"refused: {why}", "error"
     end = its[1] if its else None
-    past = VERBS[plan.verb].past
+    past = view.past or VERBS[plan.verb].past
     doubt = f", though {row.default_exclusion}" if row.default_exclusion else ""
     where = f", to {view.states.get(end, end)}" if end and end is not row.state else ""
     return f"{past}{where}{doubt}", "strong" if doubt else ""
 
 
-def result_lines(report: Report, width: int) -> list[Line]:
-    """The result of a plan with every task counted."""
-    planned, past = len(report.plan.rows), VERBS[report.plan.verb].past
+def result_lines(report: Report, width: int, past: str = "") -> list[Line]:
+    """The result of a plan with every task counted; `past` is what those are called that were
+    done, "" for the verb's own word."""
+    planned, past = len(report.plan.rows), past or VERBS[report.plan.verb].past
     counts = (
         (len(report.done), past, "", "ok"),
         (len(report.gone), "skipped", ": changed since the plan", "warn"),

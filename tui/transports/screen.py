@@ -208,7 +208,7 @@ ROWS: tuple[KeyRow[TransportParts, Change], ...] = (
     KeyRow(key("reread"), TransportParts.reread),
     *make.views(),
     own(
-        "plan('retry') | R | R | retry failed | Act | plan to send again what failed for this "
+        "plan('retry') | R | R | send again | Act | plan to send again what failed for this "
         "destination",
         _retry,
         refusal=TransportParts.retry_refusal,
