@@ -14,11 +14,13 @@ from tui.session.history import operation_words
 from tui.text import keys
 
 COMMANDS = {" ".join(word.path) for word in COMMAND_WORDS}
-WORDS = [(one, paced, one.words(is_paced=paced)) for one in VERBS.values() for paced in (0, 1)]
+WORDS = [
+    (one, paced, one.words(is_paced=paced)) for one in VERBS.values() for paced in (False, True)
+]
 
 
 @pytest.mark.parametrize(("verb", "paced", "words"), WORDS)
-def test_an_act_has_one_word(verb: Verb, paced: int, words: VerbWords) -> None:
+def test_an_act_has_one_word(verb: Verb, paced: bool, words: VerbWords) -> None:
     """A retry is now and a replay is paced: journal, command and manual have the word of the plan,
     also for an intent of an earlier version, whose pace tells them apart."""
     pace = {"rate": 2.0} if paced else {}
