@@ -260,7 +260,7 @@ class PlanFacts:
             reason=shown_reason,
             command=command,
             still=still,
-            past=self.words.past,
+            is_paced=self.pace is not None,
             transitions=counts.transitions if counts is not None else (),
         )
 

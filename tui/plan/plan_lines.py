@@ -35,7 +35,8 @@ MAX_VALUE_CHARS = 200
 
 EFFECTS: Mapping[str, str] = {
     "retry": "run now, attempts reset, oldest first",
-    "rerun": "run again now, attempts reset",
+    "replay": "run at a rate, attempts reset, oldest first",
+    "rerun": "run again, attempts reset",
     "promote": "run now, retry wait skipped",
     "hold": "not taken until released",
     "release": "pending again",
@@ -49,7 +50,7 @@ EFFECTS: Mapping[str, str] = {
     "expunge": "deleted permanently, with payloads",
     "undo": "former content restored, byte for byte",
 }
-"""Effect of a verb, shown after "12 DLQ -> pending"."""
+"""Effect of an act, shown after "12 DLQ -> pending"."""
 
 UNDO_TEXTS: Mapping[str, str] = {
     "retry": "24 h, until they run; tasks that already ran cannot be undone",
@@ -113,8 +114,8 @@ class PlanView(NamedTuple):
     """How to undo it, if not by the console's keys."""
     still: Sequence[StillFails] = ()
     """Errors that still happen, so that the tasks would fail again."""
-    past: str = ""
-    """What an applied row is called; "" for the verb's own word."""
+    is_paced: bool = False
+    """True if the tasks are sent at a rate: it has words of its own."""
     refused: Mapping[str, str] = {}
     """Ids of rows for which the target state has no room, each with the reason."""
     transitions: Sequence[TransitionPreview] = ()
@@ -197,7 +198,7 @@ def plan_lines(counts: PlanCounts, view: PlanView, width: int) -> list[Line]:
     """What a plan would do: transitions, exclusions, warnings and facts; numbers first."""
     text: list[Line] = []
     for would in counts.transitions:
-        text += _transition_lines(counts.plan, would, view.states, width)
+        text += _transition_lines(counts.plan, would, view, width)
     if view.still:
         text += _still_lines(view.still, width)
     for why, amount in counts.refused:
@@ -245,14 +246,15 @@ def _still_lines(still: Sequence[StillFails], width: int) -> list[Line]:
 
 
 def _transition_lines(
-    plan: Plan, would: TransitionPreview, states: Mapping[State, str], width: int
+    plan: Plan, would: TransitionPreview, view: PlanView, width: int
 ) -> list[Line]:
+    states, act = view.states, VERBS[plan.verb].words(is_paced=view.is_paced).name
     start, end = (state_name(states.get(s, s)) if s else "nowhere" for s in would.transition)
     if would.refused:
         words = f"refused, stays in {start}: {would.refused}"
         return _count_lines(would.amount, words, width, "error")
     where = f"{start} -> {end}" if start != end else start
-    words = ", ".join(filter(None, (where, EFFECTS.get(plan.verb))))
+    words = ", ".join(filter(None, (where, EFFECTS.get(act))))
     lines = _count_lines(would.amount, words, width, "")
     for warning in would.warnings:
         lines += _hung(f"! {warning}", width, "warn")
@@ -350,7 +352,7 @@ def expected_outcome(plan: Plan, row: Row, view: PlanView) -> Run:
     if why := next(whole, "") or plans.row_refusal(view.edges, plan.verb, row):
         return f"refused: {why}", "error"
     end = its[1] if its else None
-    past = view.past or VERBS[plan.verb].past
+    past = VERBS[plan.verb].words(is_paced=view.is_paced).past
     doubt = f", though {row.default_exclusion}" if row.default_exclusion else ""
     where = f", to {view.states.get(end, end)}" if end and end is not row.state else ""
     return f"{past}{where}{doubt}", "strong" if doubt else ""

@@ -32,8 +32,7 @@ SCREEN_STRING_BYTES = 240
 
 
 class NotCopied(Exception):
-    """The text is longer than the terminal accepts, or it has no clipboard; the message says what
-    is too long, or what to do instead."""
+    """The text is longer than the terminal accepts, or there is no clipboard; the message says."""
 
 
 def osc52_sequence(text: str, environ: Mapping[str, str]) -> str:

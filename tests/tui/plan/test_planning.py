@@ -25,7 +25,7 @@ def test_an_act_has_one_word(verb: Verb, paced: bool, words: VerbWords) -> None:
     also for an intent of an earlier version, whose pace tells them apart."""
     pace = {"rate": 2.0} if paced else {}
     assert operation_words(Intent(verb.name, Who("ana"), "", pace=pace)) == words
-    assert verb.name in EFFECTS
+    assert words.name in EFFECTS
     assert words.name in COMMANDS
     assert words.name in (ROOT / "MANUAL.md").read_text()
 

@@ -195,7 +195,7 @@ def show_plan(
         reason=options.reason,
         command=shlex.join(command),
         undo=_undo_words(shown_plan.plan.verb, store.edges, whose),
-        past=shown_plan.words.past,
+        is_paced=shown_plan.is_paced and shown_plan.amount > 1,
         refused=shown_plan.refused,
         transitions=counted.transitions,
     )
