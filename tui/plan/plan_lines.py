@@ -35,7 +35,7 @@ MAX_VALUE_CHARS = 200
 
 EFFECTS: Mapping[str, str] = {
     "retry": "run now, attempts reset, oldest first",
-    "replay": "run at a rate, attempts reset, oldest first",
+    "replay": "run in steps, attempts reset, oldest first",
     "rerun": "run again, attempts reset",
     "promote": "run now, retry wait skipped",
     "hold": "not taken until released",
