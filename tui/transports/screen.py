@@ -10,8 +10,9 @@ from engine.index.schema import Query
 from engine.model import State
 from engine.monitor.transport_health import Failure
 from engine.text.safe import safe_line
+from engine.verbs import VERBS
 from tui.plan.open_plan import plan_rows
-from tui.plan.planning import VerbRequest
+from tui.plan.planning import VerbRequest, is_usually_paced
 from tui.screens.base import PASTED, Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.key_rows import KeyRow, RowMaker
@@ -154,6 +155,13 @@ def _open_log(parts: TransportParts) -> Change:
     return Change.NOTHING
 
 
+def _retry_label(parts: TransportParts) -> str:
+    tasks = None if parts.destination is None else parts.destination.tasks
+    amount = 0 if tasks is None else tasks.all_failed
+    is_paced = is_usually_paced("retry", amount, picked=False)
+    return f"{VERBS['retry'].words(is_paced=is_paced).name} failed"
+
+
 def _retry(parts: TransportParts) -> Change:
     """Open the plan to retry all failed tasks of the destination under the cursor."""
     origin = parts.screen.cursor.key
@@ -208,10 +216,11 @@ ROWS: tuple[KeyRow[TransportParts, Change], ...] = (
     KeyRow(key("reread"), TransportParts.reread),
     *make.views(),
     own(
-        "plan('retry') | R | R | send again | Act | plan to send again what failed for this "
+        "plan('retry') | R | R | retry failed | Act | plan to send again what failed for this "
         "destination",
         _retry,
         refusal=TransportParts.retry_refusal,
+        label=_retry_label,
         is_absent=lambda parts: parts.is_fixed or not _is_destination(parts),
     ),
     make.goes(key("operations", keys.PROBLEMS), Target(keys.OPERATIONS)),

@@ -78,7 +78,6 @@ def act(
     stop_pending: int | None = None,
     rest: str = "",
     timeout: float = 0.0,
-    paced: bool = True,
 ) -> int:
     """Show the plan of a verb, or apply it. Not every verb has the options with a default."""
     choice = TaskChoice(id, filter, state, limit=limit, include=include, include_all=include_all)
@@ -95,7 +94,7 @@ def act(
     if apply:
         setup.require_writable()
         plan_command.require_reason(setup, reason)
-    is_paced = paced and VERBS[verb].paced is not None
+    is_paced = VERBS[verb].paced is not None
     pace = replay_options.parse_pace(typed) if is_paced else None
     with closing(setup.open_store()) as store:
         shown_plan = _planned_tasks(verb, setup, store, choice)
@@ -179,7 +178,7 @@ def _row_refusals(store: ReadableStore, plan: Plan) -> set[str]:
     } or barred_reasons
 
 
-retry = partial(act, "retry", paced=False)
+retry = partial(act, "retry", rate="now")
 replay = partial(act, "retry")
 rerun = partial(act, "rerun")
 purge = partial(act, "purge")
