@@ -95,7 +95,7 @@ def find_filter(saved: SavedTexts, name: str) -> str:
     if (quoted := quote_operators(text)) != text:
         bracketed = json.dumps([text], ensure_ascii=False)
         raise SavedFilterError(
-            f"now operators: expected in {FILE_NAME} {quoted} to find words, or {bracketed}"
+            f"write {quoted} to find the words, or {bracketed} for operators, in {FILE_NAME}"
         )
     return text
 

@@ -162,11 +162,11 @@ def test_a_word_that_became_an_operator_is_refused_with_its_new_form(
         ):
             with pytest.raises((SavedFilterError, BadFilter)) as refused:
                 find("mine")
-            expected = f"expected in filters.yaml {quoted} to find words, or {json.dumps([text])}"
+            expected = f"write {quoted} to find the words, or {json.dumps([text])} for operators"
             assert expected in str(refused.value)
         save_filter(environ, "new", "y")
         assert lookup_in(environ)("other") == "x"
-        with pytest.raises(SavedFilterError, match="now operators: "):
+        with pytest.raises(SavedFilterError, match="for operators, in filters.yaml"):
             lookup_in(environ)("mine")
         path.write_text(json.dumps({"mine": quoted}))
         assert parse_filter("@mine", saved=lookup_in(environ))
