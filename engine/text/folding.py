@@ -6,6 +6,7 @@ Turkish `İ` is an `i` with a dot: it finds itself, not `i`. Full-width letters 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from unicodedata import combining, normalize
 
@@ -14,11 +15,16 @@ LETTERS_LIKE_ASCII += "\ufb00\ufb01\ufb02\ufb03\ufb04\ufb05\ufb06"
 """The characters beyond ASCII whose folded text has some of ASCII."""
 
 
+_has_iota_below = re.compile("[\u0345\u1f80-\u1fff]").search
+
+
 def fold_case(text: str) -> str:
     """The text in small letters for comparison, normalised."""
     if text.isascii():
         return text.lower()
-    return normalize("NFC", normalize("NFD", text).casefold())
+    if _has_iota_below(text):  # it changes places with other accents (Unicode, D145)
+        text = normalize("NFD", text)
+    return normalize("NFC", text.casefold())
 
 
 def normalize_text(text: str) -> str:
