@@ -241,13 +241,12 @@ def row_of(task: Task) -> Values:
 _NO_LEASE = (None, None, None, None)
 
 
-_NO_SIGNS = str.maketrans(dict.fromkeys(f"\0{SEPARATOR}", "\ufffd"))
-
-
 def fold_searched(texts: Iterable[str]) -> str:
     """The texts of a task that a word is searched in, folded, with a sign between them that no text
     has. It is in the index only if a text of the task is not ASCII: SQLite's LIKE folds that."""
-    return SEPARATOR.join(fold_case(text).translate(_NO_SIGNS) for text in texts)
+    return SEPARATOR.join(
+        fold_case(text).replace("\0", "\ufffd").replace(SEPARATOR, "\ufffd") for text in texts
+    )
 
 
 def task_of(row: tuple[Any, ...]) -> Task:
