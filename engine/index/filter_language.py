@@ -339,7 +339,7 @@ def _contains(column: str, text: str, *, at_end: bool = False) -> Condition:
     that a word is searched in too, only one whose task has the text somewhere."""
     like, pattern = _like(text)
     folded, first = f"fold_case({column})", tuple[str, ...]()
-    if column in SEARCHED_COLUMNS + SEARCHED_MAIL_COLUMNS:
+    if column in (*SEARCHED_COLUMNS, "sender", "recipients"):  # only a mail's account is searched
         folded, first = f"CASE WHEN folded {like} THEN {folded} ELSE '' END", (pattern,)
     sql = f"CASE WHEN folded IS NULL THEN {column} ELSE {folded} END {like}"
     return sql, (*first, pattern[:-1] if at_end else pattern)

@@ -210,7 +210,8 @@ def row_of(task: Task) -> Values:
         texts = f"{texts}{lease and lease.owner}{mail}"
     folded = None
     if not texts.isascii():
-        searched = ident, kind, queue, destination, description, error, *mail[:3]
+        addresses = mail[:3] if mail[-1] is not None else ()
+        searched = ident, kind, queue, destination, description, error, *addresses
         folded = fold_searched(filter(None, searched))
     return (
         ident,

@@ -134,6 +134,8 @@ def test_case_and_accents_do_not_matter_in_any_script(writer: Writer, reader: Re
     for text, number in wanted.items():
         query = Query(filter=parse_filter(text))
         assert reader.count(query) == number == len(found_ids(tasks, query.filter)), text
+    no_mail = [a_row(9, queue="é", account="Bé")]
+    assert [bool(found_ids(no_mail, parse_filter(text))) for text in ("bé", "account:bé")] == [0, 1]
     group = filter_language.equality_filter("kind", "é")
     assert (reader.count(Query(filter=group)), group.text) == (1, "kind=é")
 
