@@ -31,7 +31,7 @@ from engine.model import State
 from engine.text import safe_regex, time_expressions
 from engine.text.durations import parse_duration
 from engine.text.filter_words import OPERATORS, match_operator, quote_value
-from engine.text.folding import fold_case, normalize_text
+from engine.text.folding import fold_case, is_normal_alone, normalize_text
 from engine.text.time_expressions import Clock, RelativeTime
 
 MAX_FILTER_CHARS, MAX_FILTER_TERMS = 1_000, 100
@@ -315,10 +315,15 @@ class _ParseContext(NamedTuple):
 # ---- conditions
 
 
+def fold_searched(text: str) -> str:
+    """The folded text, without the separator and without NUL, which ends a text for LIKE."""
+    return fold_case(text).replace("\0", "\ufffd").replace(SEPARATOR, "\ufffd")
+
+
 def _like(text: str) -> tuple[str, str]:
     """LIKE with a pattern that finds the folded text anywhere, with its wildcards escaped; ESCAPE
     alone takes a tenth of a search."""
-    text = fold_case(text).replace(SEPARATOR, "\ufffd")
+    text = fold_searched(text)
     escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return "LIKE ?" if escaped == text else "LIKE ? ESCAPE '\\'", f"%{escaped}%"
 
@@ -334,23 +339,32 @@ def _word(text: str) -> Condition:
     return sql, (pattern,) * (len(SEARCHED_COLUMNS) + len(SEARCHED_MAIL_COLUMNS) + 1)
 
 
-def _contains(column: str, text: str, *, at_end: bool = False) -> Condition:
-    """Find a text in any case. Only a text that is not ASCII has to be folded for that; of those
-    that a word is searched in too, only one whose task has the text somewhere."""
-    like, pattern = _like(text)
-    folded, first = f"fold_case({column})", tuple[str, ...]()
+def _changed(column: str, change: str, text: str) -> Condition:
+    """SQL of a column after `fold_case` or `normalize_text`, to find a text in it. These are slow:
+    they are called only for a text that is not ASCII, and in a column that a word is searched in
+    too, only if the task has the text somewhere; else the result is ''."""
+    sql, values = f"{change}({column})", tuple[str, ...]()
     if column in (*SEARCHED_COLUMNS, "sender", "recipients"):  # only a mail's account is searched
-        folded, first = f"CASE WHEN folded {like} THEN {folded} ELSE '' END", (pattern,)
-    sql = f"CASE WHEN folded IS NULL THEN {column} ELSE {folded} END {like}"
-    return sql, (*first, pattern[:-1] if at_end else pattern)
+        like, pattern = _like(text)
+        sql, values = f"CASE WHEN folded {like} THEN {sql} ELSE '' END", (pattern,)
+    is_ascii = f"folded IS NULL OR length(CAST({column} AS BLOB)) = length({column})"
+    return f"CASE WHEN {is_ascii} THEN {column} ELSE {sql} END", values
+
+
+def _contains(column: str, text: str, *, at_end: bool = False) -> Condition:
+    """Find a text in any case."""
+    like, pattern = _like(text)
+    sql, values = _changed(column, "fold_case", text)
+    return f"{sql} {like}", (*values, pattern[:-1] if at_end else pattern)
 
 
 def _same(column: str, text: str, context: _ParseContext, sql: str = "{} = ?") -> Condition:
     """Compare a text exactly, but for its normalisation; `sql` compares a column."""
-    if context.is_exact:
+    text = text if context.is_exact else normalize_text(text)
+    if context.is_exact or is_normal_alone(text):
         return sql.format(column), (text,)
-    normal = f"CASE WHEN folded IS NULL THEN {column} ELSE normalize_text({column}) END"
-    return sql.format(normal), (normalize_text(text),)
+    changed, values = _changed(column, "normalize_text", text)
+    return sql.format(changed), (*values, text)
 
 
 def _text(column: str, op: str, text: str, context: _ParseContext) -> Condition:
@@ -670,7 +684,8 @@ class _Parser:
         terms = [term for clause in clauses for term in clause.terms]
         self._count_terms(len(terms), start)
         text = Filter.of(clauses).text
-        is_one = isinstance(clauses[0].node, FilterTerm) and len(clauses) == 1
+        is_one = len(clauses) == 1 and isinstance(clauses[0].node, FilterTerm)
+        is_one = is_one and not match_operator(text, 0)  # `!` and `|` bind closer than `not`
         self._saved.append((start, self._at, text if is_one else f"({text})"))
         return clauses
 

@@ -12,12 +12,11 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from engine.index.filter_language import NO_FILTER, SEPARATOR, Filter, Value
+from engine.index.filter_language import NO_FILTER, SEPARATOR, Filter, Value, fold_searched
 from engine.index.mail_columns import MAIL_COLUMNS, NO_MAIL, mail_values, split_recipients
 from engine.model import ALL_RECIPIENTS_KEY, EMPTY, Lease, State, Task, counted_attempts
 from engine.policy import died_at
 from engine.text import error_pattern
-from engine.text.folding import fold_case
 from engine.text.safe import ERROR_LIMIT
 from engine.text.time_expressions import RelativeTime
 
@@ -212,7 +211,8 @@ def row_of(task: Task) -> Values:
     if not texts.isascii():
         addresses = mail[:3] if mail[-1] is not None else ()
         searched = ident, kind, queue, destination, description, error, *addresses
-        folded = fold_searched(filter(None, searched))
+        # Only if a text is not ASCII: the letters of ASCII are the same for SQLite's LIKE.
+        folded = SEPARATOR.join(map(fold_searched, filter(None, searched)))
     return (
         ident,
         kind,
@@ -240,14 +240,6 @@ def row_of(task: Task) -> Values:
 
 
 _NO_LEASE = (None, None, None, None)
-
-
-def fold_searched(texts: Iterable[str]) -> str:
-    """The texts of a task that a word is searched in, folded, with a sign between them that no text
-    has. It is in the index only if a text of the task is not ASCII: SQLite's LIKE folds that."""
-    return SEPARATOR.join(
-        fold_case(text).replace("\0", "\ufffd").replace(SEPARATOR, "\ufffd") for text in texts
-    )
 
 
 def task_of(row: tuple[Any, ...]) -> Task:

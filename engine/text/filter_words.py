@@ -10,7 +10,7 @@ import re
 OPERATORS = ("or", "and", "not")
 """Words between two terms or before one, unless in quotes."""
 
-_OPERATOR = re.compile(rf"({'|'.join(OPERATORS)})(?=[\s|()]|$)", re.IGNORECASE | re.ASCII)
+_OPERATOR = re.compile(rf"({'|'.join(OPERATORS)})(?=[\s|()]|$)", re.IGNORECASE)
 _WORDS = re.compile(
     r"""(?P<head>[A-Za-z_]+(?:!=|!~|>=|<=|[=~><:]))?"""
     r"""(?:(?P<quoted>"(?:[^"]|"")*"?) | (?P<word>(?<!~)[^\s|!"][^\s|]* | (?<=~)\S+))""",

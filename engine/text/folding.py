@@ -32,6 +32,12 @@ def normalize_text(text: str) -> str:
     return text if text.isascii() else normalize("NFC", text)
 
 
+def is_normal_alone(text: str) -> bool:
+    """True if no other text is the same after `normalize_text`: ASCII without the three characters
+    that others become."""
+    return text.isascii() and not any(sign in text for sign in "K;`")
+
+
 def contains_words(text: str, words: str) -> bool:
     """True if a text has all these words, in any case."""
     folded = fold_case(text)

@@ -15,7 +15,13 @@ from engine.index.filter_language import BadFilter, format_term, parse_filter
 from engine.system.files import Flock
 from tests.examples import examples
 
-SAVED = {"old": "age>2h !healthz", "both": "550|421", "inner": "@old", "bad": "fo=1"}
+SAVED = {
+    "old": "age>2h !healthz",
+    "both": "550|421",
+    "inner": "@old",
+    "bad": "fo=1",
+    "neither": "not healthz",
+}
 ODD_TEXTS = ["\U0001f600 \u2764\ufe0f", "\x7f", "\x85", "\u2028", "\ufeff", "\ud83d", "\x1b[31m"]
 ODD_TEXTS += ['\\ "" : # \' / -', " ", ""]
 
@@ -57,6 +63,8 @@ def test_a_saved_filter_is_an_operand() -> None:
         "!@both|x": "!(550|421)|x",
         "x or @old": "(x or (age>2h !healthz))",
         "(@old or @both) x": "((age>2h !healthz) or (550|421)) x",
+        "@neither|x": "(not healthz)|x",
+        "!@neither": "!(not healthz)",
     }
     for text, expanded in texts.items():
         found = parse_filter(text, saved=lookup)

@@ -275,6 +275,39 @@ def test_a_word_is_completed() -> None:
     assert {text: filter_language.complete_filter(text) for text in COMPLETED} == COMPLETED
 
 
+def test_any_blank_is_beside_an_operator() -> None:
+    """A blank that is not ASCII, as a keyboard may type it, makes no word of an operator."""
+    for text in ("a or\u00a0b", "a\u2003OR b", "not\u00a0a", "a and\u3000b"):
+        nodes = [clause.node for clause in parse_filter(text).clauses]
+        plain = parse_filter(re.sub(r"\s", " ", text)).clauses
+        assert nodes == [clause.node for clause in plain]
+
+
+def test_few_texts_are_folded_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of ASCII is compared by SQLite alone, also beside others; and of those beyond ASCII
+    only one in a task that has what is searched."""
+    seen: list[str] = []
+
+    def see(change: Callable[[str], str]) -> Callable[[str], str]:
+        def seeing(text: str) -> str:
+            seen.append(text)
+            return change(text)
+
+        seeing.__name__ = change.__name__
+        return seeing
+
+    for change in (filter_tasks.fold_case, filter_tasks.normalize_text):
+        monkeypatch.setattr(filter_tasks, change.__name__, see(change))
+    task = a_row(1, kind="Kiosk", description="für ihn", error="550 x", payload="é")
+    for text in ("kind=Kiosk", "err:550", "desc:bei", 'desc="für sie"', "kind=ü", "payload=x"):
+        list(select_matching([task], parse_filter(text), NOW))
+    assert seen == []
+    for text, column in (("desc:FÜR", "für ihn"), ("payload:é", "é")):
+        seen.clear()
+        assert list(select_matching([task], parse_filter(text), NOW)) == [task]
+        assert seen == [column]
+
+
 def test_a_filter_goes_beside_another_one() -> None:
     """A filter of alternatives that is narrowed has parentheses in its text, and means the same
     when it is parsed again."""
