@@ -47,18 +47,21 @@ def contains_words(text: str, words: str) -> bool:
 def _folded_pieces(text: str) -> Iterator[tuple[str, int]]:
     """Cut a text where folding its parts and folding the whole is the same; each piece folded, and
     its length before."""
-    piece = folded = ""
+    piece, folded = "", ""
     for sign in text:
-        is_plain = sign.isascii() and (not piece or piece.isascii())
-        small = fold_case(sign)
+        if combining(sign):
+            piece, folded = piece + sign, ""  # folded after the last one: a text may have many
+            continue
+        folded, small = folded or fold_case(piece), fold_case(sign)
+        is_plain = sign.isascii() and piece.isascii()
         both = folded + small if is_plain else fold_case(piece + sign)
-        if piece and both == folded + small and not combining(sign):
+        if piece and both == folded + small:
             yield folded, len(piece)
             piece, folded = sign, small
         else:
             piece, folded = piece + sign, both
     if piece:
-        yield folded, len(piece)
+        yield folded or fold_case(piece), len(piece)
 
 
 def find_folded(text: str, words: Iterable[str]) -> list[tuple[int, int]]:

@@ -226,6 +226,11 @@ def is_usually_paced(verb: str, amount: int, *, picked: bool) -> bool:
     return VERBS[verb].paced is not None and not few
 
 
+def usual_name(verb: str, amount: int, *, picked: bool) -> str:
+    """What the plan of a verb for so many tasks is called, until the operator changes its pace."""
+    return VERBS[verb].words(is_paced=is_usually_paced(verb, amount, picked=picked)).name
+
+
 def default_pace(plan: Plan, *, picked: bool = False) -> ReplayPace | None:
     """Default pace of a plan; None: all tasks now."""
     is_paced = is_usually_paced(plan.verb, len(plan.rows), picked=picked)

@@ -131,8 +131,7 @@ def verb_row(key: Key, act: Callable[..., C], advice: Callable[[P], str]) -> Key
         if state is None or not edges_of(edges, meant, state):
             return ""  # for tasks in other states: it would displace those that work here
         amount, picked = parts.verb_amount
-        is_paced = planning.is_usually_paced(meant, amount, picked=picked)
-        name = VERBS[meant].words(is_paced=is_paced).name
+        name = planning.usual_name(meant, amount, picked=picked)
         return None if name == key.hint else name
 
     def is_absent(parts: P) -> bool:

@@ -10,9 +10,8 @@ from engine.index.schema import Query
 from engine.model import State
 from engine.monitor.transport_health import Failure
 from engine.text.safe import safe_line
-from engine.verbs import VERBS
 from tui.plan.open_plan import plan_rows
-from tui.plan.planning import VerbRequest, is_usually_paced
+from tui.plan.planning import VerbRequest, usual_name
 from tui.screens.base import PASTED, Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.key_rows import KeyRow, RowMaker
@@ -158,8 +157,7 @@ def _open_log(parts: TransportParts) -> Change:
 def _retry_label(parts: TransportParts) -> str:
     tasks = None if parts.destination is None else parts.destination.tasks
     amount = 0 if tasks is None else tasks.all_failed
-    is_paced = is_usually_paced("retry", amount, picked=False)
-    return f"{VERBS['retry'].words(is_paced=is_paced).name} failed"
+    return f"{usual_name('retry', amount, picked=False)} failed"
 
 
 def _retry(parts: TransportParts) -> Change:
