@@ -2,8 +2,8 @@
 
 The file is read when a filter mentions a name, and written by fsync and rename under the flock of
 its folder, with mode 0600. One line per filter: `name: "err~550 age>2h"`; comments are not kept.
-A filter with operators or parentheses is in brackets: `name: ["kind=a or kind=b"]`. Without them,
-such a text is refused: earlier versions searched these words.
+A filter with operators or parentheses is in brackets: `name: ["kind=a or kind=b"]`. Without
+brackets, such a text may be from an earlier version, to which they were words: it is refused.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def find_filter(saved: SavedTexts, name: str) -> str:
     if isinstance(text, list):
         return text[0]
     if (quoted := quote_operators(text)) != text:
-        bracketed = json.dumps([text], ensure_ascii=False)
+        words, operators = (json.dumps(new, ensure_ascii=False) for new in (quoted, [text]))
         raise SavedFilterError(
-            f"write {quoted} to find the words, or {bracketed} for operators, in {FILE_NAME}"
+            f"write {words} to find the words, or {operators} for operators, in {FILE_NAME}"
         )
     return text
 

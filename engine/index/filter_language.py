@@ -38,7 +38,7 @@ MAX_FILTER_CHARS, MAX_FILTER_TERMS = 1_000, 100
 """Maximum characters of a filter, typed and with saved filters in place; maximum words and
 comparisons."""
 MAX_FILTER_DEPTH = 20
-"""Maximum parentheses inside each other."""
+"""Maximum depth of parentheses."""
 
 DATA_FIELD, ACCOUNT_FIELD = "data", "account"
 """The fields of what a task carries (the data of a job, a payload, a mail), which no index has; and
@@ -112,8 +112,8 @@ class TermGroup(NamedTuple):
 
 
 FilterNode: TypeAlias = FilterTerm | TermGroup
-"""A part of a filter. Only terms are negated, so a task that matches more terms never matches less
-of it."""
+"""A part of a filter. Only terms are negated, never a group: a group of all that loses a term still
+matches every task that it did."""
 
 
 def _join_parts(parts: Sequence[FilterNode], *, is_any: bool) -> FilterNode:
@@ -121,7 +121,7 @@ def _join_parts(parts: Sequence[FilterNode], *, is_any: bool) -> FilterNode:
 
 
 def _negate(node: FilterNode) -> FilterNode:
-    """Negate the terms, and turn `one` to `all`."""
+    """Negate each term, and swap `any` and `all`."""
     if isinstance(node, FilterTerm):
         return node._replace(negated=not node.negated)
     return TermGroup(not node.is_any, tuple(map(_negate, node.parts)))
@@ -150,7 +150,7 @@ class Clause(NamedTuple):
     """A part of a filter that each task must match."""
 
     text: str
-    """As typed, in parentheses if another clause cannot be beside it."""
+    """As typed; alternatives with `or` in parentheses, so that another clause can follow."""
     at: int
     """Its column in the text."""
     node: FilterNode

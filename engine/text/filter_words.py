@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 OPERATORS = ("or", "and", "not")
-"""Words between two terms or before one, unless in quotes."""
+"""Words that join or negate terms, unless in quotes."""
 
 _OPERATOR = re.compile(rf"({'|'.join(OPERATORS)})(?=[\s|()]|$)", re.IGNORECASE)
 _WORDS = re.compile(
@@ -30,8 +30,8 @@ def quote_value(value: str) -> str:
 
 
 def quote_operators(text: str) -> str:
-    """Put what is an operator or a parenthesis of a filter in quotes, so that it is a word to find:
-    the meaning that earlier versions gave it. The same text, if it has none."""
+    """Put operators and words with parentheses in quotes: earlier versions searched them as words.
+    A text without any stays the same."""
     return _WORDS.sub(_quote_word, text)
 
 

@@ -1,7 +1,7 @@
 """Compare texts without regard to case and to how accents are encoded, by Unicode case folding and
 NFC: for filters, searches and the marks of what they found.
 
-`ß` is `ss`, a final sigma a sigma, an accent of its own (macOS) the same as one in its letter. A
+`ß` is `ss`, a final sigma a sigma, a letter with a combining accent (macOS) the composed letter. A
 Turkish `İ` is an `i` with a dot: it finds itself, not `i`. Full-width letters differ from ASCII."""
 
 from __future__ import annotations

@@ -170,13 +170,13 @@ def test_a_word_that_became_an_operator_is_refused_with_its_new_form(
         ):
             with pytest.raises((SavedFilterError, BadFilter)) as refused:
                 find("mine")
-            expected = f"write {quoted} to find the words, or {json.dumps([text])} for operators"
+            expected = f"write {json.dumps(quoted)} to find the words, or {json.dumps([text])} for"
             assert expected in str(refused.value)
         save_filter(environ, "new", "y")
         assert lookup_in(environ)("other") == "x"
         with pytest.raises(SavedFilterError, match="for operators, in"):
             lookup_in(environ)("mine")
-        path.write_text(json.dumps({"mine": quoted}))
+        path.write_text(f"mine: {json.dumps(quoted)}")  # as the message says
         assert parse_filter("@mine", saved=lookup_in(environ))
     save_filter(environ, "mine", "gmail or 421")
     assert path.read_text().splitlines()[1:] == ['"mine": ["gmail or 421"]']
