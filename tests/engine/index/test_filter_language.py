@@ -31,7 +31,7 @@ from engine.index.schema import Query
 from engine.index.writer import Writer
 from engine.model import Lease, State, Task
 from engine.store import Unavailable
-from engine.text import error_pattern, safe_regex
+from engine.text import error_pattern, folding, safe_regex
 from engine.text.time_expressions import RelativeTime
 from tests.engine.task_builders import a_row
 from tests.examples import examples
@@ -296,7 +296,7 @@ def test_few_texts_are_folded_by_python(monkeypatch: pytest.MonkeyPatch) -> None
         seeing.__name__ = change.__name__
         return seeing
 
-    for change in (filter_tasks.fold_case, filter_tasks.normalize_text):
+    for change in (folding.fold_case, folding.normalize_text):
         monkeypatch.setattr(filter_tasks, change.__name__, see(change))
     task = a_row(1, kind="Kiosk", description="für ihn", error="550 x", payload="é")
     for text in ("kind=Kiosk", "err:550", "desc:bei", 'desc="für sie"', "kind=ü", "payload=x"):
