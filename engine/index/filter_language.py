@@ -799,8 +799,8 @@ class _Parser:
             self._at += 1
         value = self._text[start : self._at]
         if not pattern and (value[:1] == "(" or depth):
-            what = '(a or b) in parentheses of its own, or quotes: "(..."'
-            raise BadFilter(f"expected {what} at {start + 1}", start)
+            what = "a word with parentheses in quotes, or a group of its own: (a or b)"
+            raise BadFilter(f"expected {what}, at {start + 1}", start)
         return value
 
 
