@@ -188,6 +188,14 @@ def keep_error(edges: Edges, old: Task, new: Task | None) -> Task | None:
     return new._replace(error=old.error)
 
 
+class VerbWords(NamedTuple):
+    """What an act is called: by its key, plan, command and result."""
+
+    name: str
+    past: str
+    """Past participle for the result: "12 purged"."""
+
+
 class Verb(NamedTuple):
     """An operator action on tasks, available where the store has one of its edges."""
 
@@ -204,8 +212,12 @@ class Verb(NamedTuple):
     is_undoable: bool = True
     is_named: bool = False
     """True if only edges that name it (`Edge.verbs`) have it: it does more than change the task."""
-    paced_name: str = ""
-    """What it is called when the tasks are sent at a rate; "" if it is never paced."""
+    paced: VerbWords | None = None
+    """What it is called when the tasks are sent at a rate; None if it is never paced."""
+
+    def words(self, *, is_paced: bool) -> VerbWords:
+        """What it is called when it is done now, or paced."""
+        return self.paced if is_paced and self.paced else VerbWords(self.name, self.past)
 
 
 PENDING, ACTIVE, HELD, DEAD, DONE, TRASH = State
@@ -213,8 +225,8 @@ PENDING, ACTIVE, HELD, DEAD, DONE, TRASH = State
 VERBS: Mapping[str, Verb] = {
     verb.name: verb
     for verb in (
-        Verb("retry", "retried", ((DEAD, PENDING),), retry, paced_name="replay"),
-        Verb("rerun", "rerun", ((DONE, PENDING),), retry, paced_name="rerun"),
+        Verb("retry", "retried", ((DEAD, PENDING),), retry, paced=VerbWords("replay", "replayed")),
+        Verb("rerun", "rerun", ((DONE, PENDING),), retry, paced=VerbWords("rerun", "rerun")),
         Verb("promote", "promoted", ((PENDING, PENDING),), promote),
         Verb("hold", "held", ((PENDING, HELD), (ACTIVE, HELD), (DEAD, HELD)), hold),
         Verb("release", "released", ((HELD, PENDING), (ACTIVE, PENDING)), release),

@@ -32,7 +32,7 @@ from tui.terminal.render_cache import CachedStylesheet
 from tui.terminal.safe_app import SafeApp
 from tui.terminal.sized_screen import pass_on_size
 from tui.text import keys
-from tui.text.glyphs import ASCII, Glyphs
+from tui.text.glyphs import ASCII, Glyphs, describe_glyphs
 from tui.text.glyphs import glyphs_of_locale as glyphs_of
 from tui.text.lines import Line
 from tui.text.table import short_names
@@ -333,7 +333,7 @@ def _services(console: Console) -> AppServices:
 def _describe_terminal(console: Console) -> tuple[str, ...]:
     """Facts about the terminal for the help: they answer most questions about colours and signs."""
     size, environ = console.size, os.environ
-    charset = "ASCII" if console.glyphs == ASCII else "UTF-8"
+    charset = describe_glyphs(console.glyphs)
     theme = "none (NO_COLOR)" if environ.get("NO_COLOR") else console.theme_loader.name
     rate = console.bandwidth.describe_rate()
     return (

@@ -125,7 +125,7 @@ def _yank(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
 def _copy_text(services: AppServices, name: str, text: str) -> str:
     try:
         services.send(clipboard.osc52_sequence(text, os.environ))
-    except clipboard.ClipboardTooLong as error:
+    except clipboard.NotCopied as error:
         return f"not copied: {error}"
     return f"{name}: {len(text):,} characters sent to the clipboard (OSC 52); if missing, press ="
 

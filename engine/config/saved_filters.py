@@ -2,6 +2,8 @@
 
 The file is read when a filter mentions a name, and written by fsync and rename under the flock of
 its folder, with mode 0600. One line per filter: `name: "err~550 age>2h"`; comments are not kept.
+A filter with operators or parentheses is in brackets: `name: ["kind=a or kind=b"]`. Without
+brackets, such a text may be from an earlier version, to which they were words: it is refused.
 """
 
 from __future__ import annotations
@@ -11,10 +13,13 @@ import os
 import re
 import stat
 from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import TypeAlias
 
 from engine.config import yaml_file
 from engine.system import files, users
 from engine.text.error_text import error_text
+from engine.text.filter_words import quote_operators
 from engine.text.safe import safe_line
 
 FILE_NAME = "filters.yaml"
@@ -28,7 +33,11 @@ class SavedFilterError(ValueError):
     large or written by another process now; the message says where and what was expected."""
 
 
-def read_filters(environ: Mapping[str, str]) -> Mapping[str, str]:
+SavedTexts: TypeAlias = Mapping[str, "str | list[str]"]
+"""Texts of saved filters by name: a list of one text if it has operators."""
+
+
+def read_filters(environ: Mapping[str, str]) -> SavedTexts:
     """Read all saved filters by name; none if there is no file."""
     path = FILE_NAME
     try:
@@ -49,17 +58,19 @@ def read_filters(environ: Mapping[str, str]) -> Mapping[str, str]:
         os.close(fd)
 
 
-def _parse_filters(data: bytes) -> Mapping[str, str]:
+def _parse_filters(data: bytes) -> SavedTexts:
     filters = yaml_file.load_yaml(data)
     if filters is None:
         return {}
     if not isinstance(filters, dict):
         raise yaml_file.BadYaml('expected lines such as name: "err~550"')
-    for name, text in filters.items():
-        if not (isinstance(name, str) and _IS_NAME(name) and isinstance(text, str)):
+    for name, value in filters.items():
+        texts = value if isinstance(value, list) else [value]
+        is_text = len(texts) == 1 and isinstance(texts[0], str)
+        if not (isinstance(name, str) and _IS_NAME(name) and is_text):
             label = safe_line(str(name))
             raise yaml_file.BadYaml(f'{label}: expected a line such as name: "err~550"')
-        _require_printable(name, text)
+        _require_printable(name, texts[0])
     return filters
 
 
@@ -71,13 +82,22 @@ def _require_printable(name: str, text: str) -> None:
         )
 
 
-def find_filter(saved: Mapping[str, str], name: str) -> str:
-    """The text of a saved filter."""
+def find_filter(saved: SavedTexts, name: str) -> str:
+    """The text of a saved filter. Raises SavedFilterError: there is none, or a word of it is now
+    an operator."""
     _require_name(name)
     if name not in saved:
         known = " ".join(f"@{each}" for each in sorted(saved))
         raise SavedFilterError(f"no such saved filter; {known or ':save @name saves one'}")
-    return saved[name]
+    text = saved[name]
+    if isinstance(text, list):
+        return text[0]
+    if (quoted := quote_operators(text)) != text:
+        words, operators = (json.dumps(new, ensure_ascii=False) for new in (quoted, [text]))
+        raise SavedFilterError(
+            f"write {words} to find the words, or {operators} for operators, in {FILE_NAME}"
+        )
+    return text
 
 
 def lookup_in(environ: Mapping[str, str]) -> Callable[[str], str]:
@@ -99,7 +119,9 @@ def save_filter(environ: Mapping[str, str], name: str, text: str) -> bool:
             raise SavedFilterError(f"{folder}: another process saves a filter: try again")
         before = read_filters(environ)
         _require_printable(name, text)
-        after = sorted({**before, name: text}.items())
+        has_operators = quote_operators(text) != text
+        value = [text] if has_operators else text
+        after = sorted({**before, name: value}.items(), key=itemgetter(0))
         # Not in ASCII: JSON escapes an emoji as two surrogates, which YAML refuses.
         lines = (f'"{key}": {json.dumps(value, ensure_ascii=False)}\n' for key, value in after)
         data = (_HEADER + "".join(lines)).encode()
@@ -110,7 +132,7 @@ def save_filter(environ: Mapping[str, str], name: str, text: str) -> bool:
         raise SavedFilterError(f"{folder}/{FILE_NAME}: {why}") from error
     finally:
         os.close(dir_fd)
-    return before.get(name, text) != text
+    return before.get(name, value) != value
 
 
 def _require_name(name: str) -> None:

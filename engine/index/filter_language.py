@@ -1,8 +1,12 @@
 """Parse the filter language of the operator into SQL conditions with parameters.
 
     gmail 421            both words, each in one of the `SEARCHED_COLUMNS` fields, in any case
+                         and normalisation (`engine.text.folding`), here and after : and ~
     421|timeout          either
     !healthz             not
+    not 421 or age>2h    `not` before `and` before `or`; words side by side are joined by `and`
+    (421 or 450) age>2h  parentheses; | and ! bind their two sides closer than the words do
+    "or"                 a word in quotes is no operator
     dest=gmail.com       exactly; != is not; : is a part, in any case; ~ and !~ a pattern
     tries>=5 age>2h      numbers, sizes, durations, times: = != > >= < <=
     from:ann size<1M     of a mail: its sender and its size; account: who submitted it
@@ -18,7 +22,7 @@ an index, call `engine.index.filter_tasks.select_matching`."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -26,15 +30,22 @@ from engine.index.mail_columns import domain_key
 from engine.model import State
 from engine.text import safe_regex, time_expressions
 from engine.text.durations import parse_duration
+from engine.text.filter_words import OPERATORS, match_operator, quote_value
+from engine.text.folding import fold_case, is_normal_alone, normalize_text
 from engine.text.time_expressions import Clock, RelativeTime
 
 MAX_FILTER_CHARS, MAX_FILTER_TERMS = 1_000, 100
 """Maximum characters of a filter, typed and with saved filters in place; maximum words and
 comparisons."""
+MAX_FILTER_DEPTH = 20
+"""Maximum depth of parentheses."""
 
 DATA_FIELD, ACCOUNT_FIELD = "data", "account"
 """The fields of what a task carries (the data of a job, a payload, a mail), which no index has; and
 of the account of a mail, which may not be read yet."""
+
+SEPARATOR = "\uffff"
+"""Between the folded texts of a task: a noncharacter."""
 
 SEARCHED_COLUMNS = ("id", "kind", "queue", "destination", "description", "error")
 SEARCHED_MAIL_COLUMNS = ("sender", "recipients", "account")
@@ -88,27 +99,79 @@ class FilterTerm(NamedTuple):
         return f"NOT coalesce({self.sql}, 0)" if self.negated else f"({self.sql})"
 
 
-class Clause(NamedTuple):
-    """Alternative terms; a task must match one of them."""
+class TermGroup(NamedTuple):
+    """Terms and groups of which a task must match one, or all."""
 
-    text: str
-    """As typed."""
-    at: int
-    """Its column in the text."""
-    terms: tuple[FilterTerm, ...]
+    is_any: bool
+    parts: tuple[FilterNode, ...]
 
     @property
     def condition(self) -> str:
         """Its SQL."""
-        return "(" + " OR ".join(term.condition for term in self.terms) + ")"
+        return f"({(' AND ', ' OR ')[self.is_any].join(part.condition for part in self.parts)})"
+
+
+FilterNode: TypeAlias = FilterTerm | TermGroup
+"""A part of a filter. Only terms are negated, never a group: a group of all that loses a term still
+matches every task that it did."""
+
+
+def _join_parts(parts: Sequence[FilterNode], *, is_any: bool) -> FilterNode:
+    return parts[0] if len(parts) == 1 else TermGroup(is_any, tuple(parts))
+
+
+def _negate(node: FilterNode) -> FilterNode:
+    """Negate each term, and swap `any` and `all`."""
+    if isinstance(node, FilterTerm):
+        return node._replace(negated=not node.negated)
+    return TermGroup(not node.is_any, tuple(map(_negate, node.parts)))
+
+
+def _terms_of(node: FilterNode) -> Iterator[FilterTerm]:
+    if isinstance(node, FilterTerm):
+        yield node
+    else:
+        for part in node.parts:
+            yield from _terms_of(part)
+
+
+def _without_field(node: FilterNode, field: str) -> FilterNode | None:
+    """A part that matches the same tasks or more, without the terms of a field; None: all tasks."""
+    if isinstance(node, FilterTerm):
+        return None if node.field == field else node
+    parts = [_without_field(part, field) for part in node.parts]
+    rest = [part for part in parts if part is not None]
+    if not rest or (node.is_any and len(rest) < len(parts)):
+        return None
+    return _join_parts(rest, is_any=node.is_any)
+
+
+class Clause(NamedTuple):
+    """A part of a filter that each task must match."""
+
+    text: str
+    """As typed; alternatives with `or` in parentheses, so that another clause can follow."""
+    at: int
+    """Its column in the text."""
+    node: FilterNode
+
+    @property
+    def terms(self) -> tuple[FilterTerm, ...]:
+        """Its words and comparisons."""
+        return tuple(_terms_of(self.node))
+
+    @property
+    def condition(self) -> str:
+        """Its SQL."""
+        return f"({self.node.condition})"
 
     def extends(self, other: Clause) -> bool:
         """True if it is the other one, or a word that begins with the other's word."""
-        if self.terms == other.terms:
+        term, theirs = self.node, other.node
+        if term == theirs:
             return True
-        if len(self.terms) > 1 or len(other.terms) > 1:
+        if not (isinstance(term, FilterTerm) and isinstance(theirs, FilterTerm)):
             return False
-        (term,), (theirs,) = self.terms, other.terms
         is_word = not (term.field or term.negated or theirs.field or theirs.negated)
         return is_word and str(term.values[0]).startswith(str(theirs.values[0])[:-1])
 
@@ -125,6 +188,11 @@ class Filter:
     text: str = ""
     clauses: tuple[Clause, ...] = ()
 
+    @classmethod
+    def of(cls, clauses: tuple[Clause, ...]) -> Filter:
+        """The filter with these clauses."""
+        return cls(" ".join(clause.text for clause in clauses), clauses)
+
     def __bool__(self) -> bool:
         return bool(self.clauses)
 
@@ -136,8 +204,7 @@ class Filter:
     def narrow(self, other: Filter) -> Filter:
         """This filter and the clauses of another one, without parsing again: times stay resolved,
         and the limits of typed text do not apply."""
-        text = f"{self.text} {other.text}".strip()
-        return Filter(text, self.clauses + other.clauses)
+        return Filter.of((*self.clauses, *other.clauses))
 
     def extends(self, other: Filter) -> bool:
         """True if what this filter matches, the other one matches, too: it has its clauses, the
@@ -153,9 +220,9 @@ class Filter:
         return any(term.field == field for clause in self.clauses for term in clause.terms)
 
     def without_field(self, field: str) -> Filter:
-        """The filter without the clauses that mention a field; it may match more tasks."""
-        clauses = [c for c in self.clauses if all(term.field != field for term in c.terms)]
-        return Filter(" ".join(clause.text for clause in clauses), tuple(clauses))
+        """The filter without the words and comparisons of a field; it may match more tasks."""
+        kept = ((clause, _without_field(clause.node, field)) for clause in self.clauses)
+        return Filter.of(tuple(c._replace(node=node) for c, node in kept if node is not None))
 
     def is_only(self, field: str) -> bool:
         """True if the filter is one value of a field, such as `cluster=F-276D`, and no more."""
@@ -193,7 +260,7 @@ def parse_filter(
     parser = _Parser(text, _ParseContext(states, now, words, saved, reads_data))
     clauses = parser.clauses()
     if parser.is_expanded:
-        text = " ".join(clause.text for clause in clauses)
+        text = Filter.of(clauses).text
         if len(text) > MAX_FILTER_CHARS:
             what = f"expected at most {MAX_FILTER_CHARS:,} characters with saved filters"
             raise BadFilter(f"{what}, not {len(text):,}", clauses[-1].at)
@@ -202,26 +269,37 @@ def parse_filter(
 
 def format_term(field: str, op: str, value: str) -> str:
     """Format a comparison as it is typed; without field and operator, a word."""
-    is_plain = value[:1] not in ("!", "@") and value.lower() not in OPERATOR_SIGNS
+    is_plain = value[:1] not in ("!", "@") and value.lower() not in OPERATORS
     is_word = bool(field) or (is_plain and not _HEAD.match(value))
     bare = value and _is_bare(value) and is_word
-    return f"{field}{op}{value}" if bare else f'{field}{op}"{value.replace(chr(34), chr(34) * 2)}"'
+    return f"{field}{op}{value if bare else quote_value(value)}"
+
+
+def complete_filter(text: str) -> str:
+    """The text with its last word completed to an operator or to a field and its first comparison;
+    "" if none begins so. It takes two letters."""
+    found = _BEGUN_WORD.search(text)
+    if found is None or text.count('"') % 2:
+        return ""
+    before, begun = found["before"].rstrip(), found["word"]
+    *_, last = before.split() or [""]
+    is_first = before[-1:] in ("", "(", "|", "!") or last.lower() in OPERATORS
+    fields = (f"{name}{field.ops[0]}" for name, field in FIELDS.items())
+    words = (*fields, "not ") if is_first else ("or ", "and ", "not ", *fields)
+    word = next((word for word in words if word.startswith(begun.lower())), "")
+    return text + word[len(begun) :] if word else ""
 
 
 def equality_filter(field: str, *several: str) -> Filter:
-    """The filter `field=value`, or `field=one|field=two`, without the limits of typed text."""
+    """The filter `field=value`, or `field=one|field=two`, without the limits of typed text, of
+    tasks that have exactly the value: groups count others apart."""
     column, build_condition, _ = FIELDS[field]
-    context = _ParseContext({}, 0.0, {}, no_saved_filters)
+    context = _ParseContext({}, 0.0, {}, no_saved_filters, is_exact=True)
     terms = [
         FilterTerm(field, *build_condition(column, "=", value, context), False) for value in several
     ]
     text = "|".join(format_term(field, "=", value) for value in several)
-    return Filter(text, (Clause(text, 0, tuple(terms)),))
-
-
-OPERATOR_SIGNS = {"or": "|", "and": "a blank", "not": "!"}
-"""What is typed for the operators of other filter languages. As words between others they would
-find nothing, and that would not be seen."""
+    return Filter(text, (Clause(text, 0, _join_parts(terms, is_any=True)),))
 
 
 class _ParseContext(NamedTuple):
@@ -230,14 +308,22 @@ class _ParseContext(NamedTuple):
     words: Mapping[str, State]
     saved: SavedLookup
     reads_data: bool = False
+    is_exact: bool = False
+    """True if = compares the text as it is stored."""
 
 
 # ---- conditions
 
 
+def fold_searched(text: str) -> str:
+    """The folded text, without the separator and without NUL, which ends a text for LIKE."""
+    return fold_case(text).replace("\0", "\ufffd").replace(SEPARATOR, "\ufffd")
+
+
 def _like(text: str) -> tuple[str, str]:
-    """LIKE with a pattern that finds the text anywhere, with its wildcards escaped; ESCAPE alone
-    takes a tenth of a search."""
+    """LIKE with a pattern that finds the folded text anywhere, with its wildcards escaped; ESCAPE
+    alone takes a tenth of a search."""
+    text = fold_searched(text)
     escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return "LIKE ?" if escaped == text else "LIKE ? ESCAPE '\\'", f"%{escaped}%"
 
@@ -249,17 +335,45 @@ def _word(text: str) -> Condition:
         for columns in (SEARCHED_COLUMNS, SEARCHED_MAIL_COLUMNS)
     )
     sql = f"{sql} OR (domains IS NOT NULL AND ({mail_sql}))"
-    return sql, (pattern,) * (len(SEARCHED_COLUMNS) + len(SEARCHED_MAIL_COLUMNS))
+    sql = f"(folded IS NULL AND ({sql})) OR folded {like}"  # a CASE would compare all columns
+    return sql, (pattern,) * (len(SEARCHED_COLUMNS) + len(SEARCHED_MAIL_COLUMNS) + 1)
 
 
-def _text(column: str, op: str, text: str, _: _ParseContext) -> Condition:
+def _changed(column: str, change: str, text: str) -> Condition:
+    """SQL of a column after `fold_case` or `normalize_text`, to find a text in it. These are slow:
+    they are called only for a text that is not ASCII, and in a column that a word is searched in
+    too, only if the task has the text somewhere; else the result is ''."""
+    sql, values = f"{change}({column})", tuple[str, ...]()
+    if column in (*SEARCHED_COLUMNS, "sender", "recipients"):  # only a mail's account is searched
+        like, pattern = _like(text)
+        sql, values = f"CASE WHEN folded {like} THEN {sql} ELSE '' END", (pattern,)
+    is_ascii = f"folded IS NULL OR length(CAST({column} AS BLOB)) = length({column})"
+    return f"CASE WHEN {is_ascii} THEN {column} ELSE {sql} END", values
+
+
+def _contains(column: str, text: str, *, at_end: bool = False) -> Condition:
+    """Find a text in any case."""
+    like, pattern = _like(text)
+    sql, values = _changed(column, "fold_case", text)
+    return f"{sql} {like}", (*values, pattern[:-1] if at_end else pattern)
+
+
+def _same(column: str, text: str, context: _ParseContext, sql: str = "{} = ?") -> Condition:
+    """Compare a text exactly, but for its normalisation; `sql` compares a column."""
+    text = text if context.is_exact else normalize_text(text)
+    if context.is_exact or is_normal_alone(text):
+        return sql.format(column), (text,)
+    changed, values = _changed(column, "normalize_text", text)
+    return sql.format(changed), (*values, text)
+
+
+def _text(column: str, op: str, text: str, context: _ParseContext) -> Condition:
     if op == "=":
-        return f"{column} = ?", (text,)
+        return _same(column, text, context)
     if op == "~":
         safe_regex.compile_pattern(text)
         return f"{column} REGEXP ?", (text,)
-    like, pattern = _like(text)
-    return f"{column} {like}", (pattern,)
+    return _contains(column, text)
 
 
 def _destination(column: str, op: str, text: str, context: _ParseContext) -> Condition:
@@ -267,27 +381,28 @@ def _destination(column: str, op: str, text: str, context: _ParseContext) -> Con
     mail with several recipients those of each."""
     if op != "=" or "@" in text:
         return _text(column, op, text, context)
-    sql = "CASE WHEN domains IS NULL THEN domain = ? ELSE instr(domains, ?) > 0 END"
-    return sql, (text, domain_key(text))
+    same, values = _same("domain", text, context)
+    sql = f"CASE WHEN domains IS NULL THEN {same} ELSE instr(domains, ?) > 0 END"
+    return sql, (*values, domain_key(text))
 
 
 def _sender(column: str, op: str, text: str, context: _ParseContext) -> Condition:
     """Match an address; a part that begins with an @ is its domain."""
     if op == ":" and text.startswith("@"):
-        like, pattern = _like(text)
-        return f"{column} {like}", (pattern[:-1],)
+        return _contains(column, text, at_end=True)
     return _text(column, op, text, context)
 
 
-def _recipient(column: str, op: str, text: str, _: _ParseContext) -> Condition:
+def _recipient(column: str, op: str, text: str, context: _ParseContext) -> Condition:
     """Match one of several addresses, which are lines between newlines."""
     if op == "=":
-        return (f"instr({column}, ?) > 0", (f"\n{text}\n",)) if text else (f"{column} = ?", ("",))
+        if not text:
+            return f"{column} = ?", ("",)
+        return _same(column, f"\n{text}\n", context, "instr({}, ?) > 0")
     if op == "~":
         safe_regex.compile_pattern(text)
         return f"matches_line(?, {column})", (text,)
-    like, pattern = _like(f"{text}\n" if text.startswith("@") else text)
-    return f"{column} {like}", (pattern,)
+    return _contains(column, f"{text}\n" if text.startswith("@") else text)
 
 
 def _number(column: str, op: str, text: str, _: _ParseContext) -> Condition:
@@ -319,7 +434,10 @@ def _age(column: str, op: str, text: str, _: _ParseContext) -> Condition:
 def _data(column: str, op: str, text: str, context: _ParseContext) -> Condition:
     if not context.reads_data:
         raise ValueError("expected in --filter of queue list or of a verb: the index has no data")
-    return _read_text(column, op, text, context)
+    if op == "~":
+        return _read_text(column, op, text, context)
+    like, pattern = _like(text)
+    return f"fold_case({column}) {like}", (pattern,)
 
 
 def _read_text(column: str, op: str, text: str, context: _ParseContext) -> Condition:
@@ -445,6 +563,8 @@ def _similar_first(name: str) -> list[str]:
 
 _HEAD = re.compile(r"([A-Za-z_]+)(!=|!~|>=|<=|[=~><:])")
 _SPACE = re.compile(r"\s*")
+_BEGUN_WORD = re.compile(r"(?P<before>^|.*[\s(|!])(?P<word>[A-Za-z_]{2,})$", re.DOTALL)
+_NAME_END = re.compile(r"[\s|()]")
 
 
 def _is_bare(text: str) -> bool:
@@ -453,46 +573,130 @@ def _is_bare(text: str) -> bool:
 
 
 class _Parser:
+    """A recursive descent: or, and, not, |, !, parentheses."""
+
     def __init__(self, text: str, context: _ParseContext) -> None:
         self._text, self._context = text, context
         self._at = self._terms = 0
-        self.is_expanded = False
+        self._opened: list[int] = []
+        """The columns of the parentheses that are open."""
+        self._saved: list[tuple[int, int, str]] = []
+        """Where names of saved filters begin and end, and what is in their place."""
+
+    @property
+    def is_expanded(self) -> bool:
         """True if the clauses of a saved filter are among those found."""
+        return bool(self._saved)
 
     def clauses(self) -> tuple[Clause, ...]:
         if len(self._text) > MAX_FILTER_CHARS:
             raise BadFilter(f"expected at most {MAX_FILTER_CHARS:,} characters", MAX_FILTER_CHARS)
-        clauses: list[Clause] = []
         self._skip()
-        while self._at < len(self._text):
-            start = self._at
-            if self._text[start] == "@":
-                clauses += self._saved_clauses()
-                self._skip()
-                continue
-            terms = [self._term()]
+        if self._at == len(self._text):
+            return ()
+        start = self._at
+        first, *others = self._alternatives()
+        if self._at < len(self._text):
+            what = f'no ( for the ) at {self._at + 1}, or quotes to find it: "...)"'
+            raise BadFilter(what, self._at)
+        if not others:
+            return first
+        text = self._expanded_text(start, len(self._text.rstrip()))
+        return (Clause(f"({text})", start, _any_of([first, *others])),)
+
+    def _alternatives(self) -> list[tuple[Clause, ...]]:
+        """Read alternatives up to the end or a closing parenthesis, of each its clauses."""
+        found = [self._all_of("")]
+        while self._take_word("or"):
+            found.append(self._all_of("or"))
+        return found
+
+    def _all_of(self, after: str) -> tuple[Clause, ...]:
+        clauses = [*self._clause(after)]
+        while True:
+            is_joined = self._take_word("and")
+            is_end = self._text[self._at : self._at + 1] in ("", ")")
+            if not is_joined and (is_end or self._next_word() == "or"):
+                return tuple(clauses)
+            clauses += self._clause("and" if is_joined else "")
+
+    def _clause(self, after: str) -> tuple[Clause, ...]:
+        """Read terms between which there is a |, after any `not`."""
+        start, is_negated = self._at, False
+        while self._take_word("not"):
+            is_negated, after = not is_negated, "not"
+        is_plain, nodes = self._text.startswith("@", self._at), list[FilterNode]()
+        while not nodes or self._take("|"):
+            self._skip()
+            saved, node = self._part("|" if nodes else after)
+            nodes.append(node)
             end = self._at
             self._skip()
-            while self._take("|"):
-                self._skip()
-                terms.append(self._term())
-                end = self._at
-                self._skip()
-            clauses.append(Clause(self._text[start:end], start, tuple(terms)))
-        return tuple(clauses)
+        if is_plain and not (is_negated or self._opened) and len(nodes) == 1:
+            return tuple(clause._replace(at=start) for clause in saved)
+        node = _join_parts(nodes, is_any=True)
+        text = self._expanded_text(start, end)
+        return (Clause(text, start, _negate(node) if is_negated else node),)
+
+    def _part(self, after: str) -> tuple[tuple[Clause, ...], FilterNode]:
+        """Read a term, a saved filter or what is in parentheses, after any `!`; of a saved filter
+        its clauses."""
+        start, is_negated, saved = self._at, False, tuple[Clause, ...]()
+        while self._take("!"):
+            is_negated, after = not is_negated, "!"
+        if self._text.startswith("(", self._at):
+            node = self._in_parentheses()
+        elif self._text.startswith("@", self._at):
+            saved = self._saved_clauses()
+            node = _any_of([saved])
+        else:
+            self._count_terms(1, start)
+            node = self._term(after)
+        return saved, _negate(node) if is_negated else node
+
+    def _in_parentheses(self) -> FilterNode:
+        start = self._at
+        if len(self._opened) == MAX_FILTER_DEPTH:
+            what = f"expected at most {MAX_FILTER_DEPTH} parentheses inside each other"
+            raise BadFilter(f"{what}, at {start + 1}", start)
+        self._opened.append(start)
+        self._at += 1
+        self._skip()
+        node = _any_of(self._alternatives())
+        if not self._take(")"):
+            raise BadFilter(f"no ) for the ( at {start + 1}", self._at)
+        self._opened.pop()
+        self._require_end("the )")
+        return node
 
     def _saved_clauses(self) -> tuple[Clause, ...]:
-        """The clauses of the saved filter whose name is here, at the column of the name."""
+        """The clauses of the saved filter whose name is here."""
         start = self._at
-        word = self._text[start:].split(maxsplit=1)[0]
-        self._at, self.is_expanded = start + len(word), True
+        word = _NAME_END.split(self._text[start:], maxsplit=1)[0]
+        self._at = start + len(word)
         try:
             text = self._context.saved(word[1:])
             clauses = _Parser(text, self._context._replace(saved=no_saved_filters)).clauses()
+            if not clauses:
+                raise ValueError("expected a filter that is not empty")
         except (ValueError, BadFilter) as error:
             raise BadFilter(f"{word} at {start + 1}: {error}", start) from None
-        self._count_terms(sum(len(clause.terms) for clause in clauses), start)
-        return tuple(clause._replace(at=start) for clause in clauses)
+        terms = [term for clause in clauses for term in clause.terms]
+        self._count_terms(len(terms), start)
+        text = Filter.of(clauses).text
+        is_one = len(clauses) == 1 and isinstance(clauses[0].node, FilterTerm)
+        is_one = is_one and not match_operator(text, 0)  # `!` and `|` bind closer than `not`
+        self._saved.append((start, self._at, text if is_one else f"({text})"))
+        return clauses
+
+    def _expanded_text(self, start: int, end: int) -> str:
+        """The text between two columns, with saved filters in place."""
+        parts, at = list[str](), start
+        for first, last, text in self._saved:
+            if start <= first < end:
+                parts += [self._text[at:first], text]
+                at = last
+        return "".join((*parts, self._text[at:end]))
 
     def _count_terms(self, more: int, at: int) -> None:
         self._terms += more
@@ -508,25 +712,34 @@ class _Parser:
         self._at += len(sign) if taken else 0
         return taken
 
-    def _term(self) -> FilterTerm:
-        start, negated = self._at, False
-        while self._take("!"):
-            negated = not negated
-        self._count_terms(1, start)
+    def _next_word(self) -> str:
+        """The operator that is here; "" if none."""
+        return match_operator(self._text, self._at)
+
+    def _take_word(self, operator: str) -> bool:
+        """Read an operator and the blanks behind it, if it is here."""
+        taken = self._next_word() == operator
+        if taken:
+            self._at += len(operator)
+            self._skip()
+        return taken
+
+    def _require_end(self, what: str) -> None:
+        """Raise BadFilter unless a part may end here."""
+        after = self._text[self._at : self._at + 1]
+        if not (after in ("", "|") or after.isspace() or (after == ")" and self._opened)):
+            expected = "a blank, | or )" if self._opened else "a blank or |"
+            raise BadFilter(f"expected {expected} after {what} at {self._at + 1}", self._at)
+
+    def _term(self, after: str) -> FilterTerm:
         head = _HEAD.match(self._text, self._at)
         if head is None:
-            if self._text.startswith("@", self._at):
-                what = 'expected @name as a word of its own, or quotes: "@..."'
-                raise BadFilter(f"{what} at {self._at + 1}", self._at)
-            what = "a word" if self._at == start else "a word or a field after !"
-            at = self._at
-            word = self._value(what, False)
-            meant = OPERATOR_SIGNS.get(self._text[at : self._at].lower())
-            if meant and self._text[self._at :].strip():  # else more letters may follow
-                quoted = f'"{word}"'
-                what = f"no operator {word}: write {meant}, or {quoted} to find the word,"
-                raise BadFilter(f"{what} at {at + 1}", at)
-            return FilterTerm("", *_word(word), negated)
+            what = f"a word or a field after {after}" if after else "a word"
+            if operator := self._next_word():
+                typed = self._text[self._at : self._at + len(operator)]
+                what = f'expected {what}, or "{typed}" in quotes to find it'
+                raise BadFilter(f"{what}, at {self._at + 1}", self._at)
+            return FilterTerm("", *_word(self._value(what, pattern=False)), False)
         name, op = head[1], head[2]
         field = FIELDS.get(ALIASES.get(name.lower(), name.lower()))
         if field is None:
@@ -536,24 +749,24 @@ class _Parser:
             at, known = head.start(2), " ".join(field.ops)
             raise BadFilter(f"{name} {op} at {at + 1}: expected one of {known}", at)
         self._at = head.end()
-        return self._comparison(name, op, field, negated)
+        return self._comparison(name, op, field)
 
-    def _comparison(self, name: str, op: str, field: FilterField, negated: bool) -> FilterTerm:
+    def _comparison(self, name: str, op: str, field: FilterField) -> FilterTerm:
         start = self._at
         comparison = self._text[start - len(name) - len(op) : start]
         what = f"a value after {comparison}"
-        value = self._value(what, op.endswith("~"), empty=op in ("=", "!="))
+        value = self._value(what, pattern=op.endswith("~"), empty=op in ("=", "!="))
         base = op[1:] if op.startswith("!") else op
         try:
             sql, values = field.build_condition(field.column, base, value, self._context)
         except ValueError as error:
             raise BadFilter(f"{comparison} at {start + 1}: {error}", start) from None
         plain = ALIASES.get(name.lower(), name.lower())
-        return FilterTerm(plain, sql, values, negated != (base != op))
+        return FilterTerm(plain, sql, values, base != op)
 
-    def _value(self, expected: str, pattern: bool, empty: bool = False) -> str:
+    def _value(self, expected: str, *, pattern: bool, empty: bool = False) -> str:
         start = self._at
-        value = self._quoted() if self._take('"') else self._bare(pattern)
+        value = self._quoted() if self._take('"') else self._bare(pattern=pattern)
         if not value and not (empty and self._at > start):
             raise BadFilter(f"expected {expected} at {start + 1}", start)
         return value
@@ -568,24 +781,31 @@ class _Parser:
             self._at = end + 1
             if not self._take('"'):
                 break
-        after = self._text[self._at : self._at + 1]
-        if after and after != "|" and not after.isspace():
-            expected = 'expected a blank or | after the closing "'
-            raise BadFilter(f"{expected} at {self._at + 1}", self._at)
+        self._require_end('the closing "')
         return '"'.join(parts)
 
-    def _bare(self, pattern: bool) -> str:
-        """Read up to a blank or |; a | in the parentheses of a pattern belongs to it."""
+    def _bare(self, *, pattern: bool) -> str:
+        """Read up to a blank, a | or the ) of a group; pairs of parentheses within a word belong to
+        it, and so does a | in those of a pattern, and any ) if no group is open."""
         start, depth, escaped = self._at, 0, False
         for sign in self._text[start:]:
             if sign.isspace() or (sign == "|" and not (pattern and depth > 0)):
                 break
-            if pattern and not escaped:
+            if sign == ")" and depth == 0 and not escaped and (self._opened or not pattern):
+                break
+            if not escaped:
                 depth += (sign == "(") - (sign == ")")
-            escaped = sign == "\\" and not escaped
+            escaped = pattern and sign == "\\" and not escaped
             self._at += 1
         value = self._text[start : self._at]
-        if not pattern and (value[:1] == "(" or value.count("(") != value.count(")")):
-            what = 'no parentheses: write a|b, or "..." to find them,'
-            raise BadFilter(f"{what} at {start + 1}", start)
+        if not pattern and (value[:1] == "(" or depth):
+            what = "a word with parentheses in quotes, or a group of its own: (a or b)"
+            raise BadFilter(f"expected {what}, at {start + 1}", start)
         return value
+
+
+def _any_of(alternatives: Sequence[tuple[Clause, ...]]) -> FilterNode:
+    nodes = (
+        _join_parts([clause.node for clause in clauses], is_any=False) for clauses in alternatives
+    )
+    return _join_parts([*nodes], is_any=True)

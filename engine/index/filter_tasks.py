@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -23,6 +24,7 @@ from engine.index.schema import (
 )
 from engine.model import Task
 from engine.store import Unavailable
+from engine.text.folding import fold_case, normalize_text
 from engine.text.safe_regex import compile_pattern
 
 QUERY_SECONDS = 10.0
@@ -39,8 +41,10 @@ class Matcher:
         self._stopped: BaseException | None = None
 
     def install(self, db: sqlite3.Connection) -> None:
-        """Define REGEXP on a connection, and `matches_line(pattern, text)` for a text of lines
-        between newlines."""
+        """Define REGEXP on a connection, `matches_line(pattern, text)` for a text of lines between
+        newlines, `fold_case` and `normalize_text`."""
+        for change in (fold_case, normalize_text):
+            db.create_function(change.__name__, 1, partial(_of_text, change), deterministic=True)
         db.create_function("regexp", 2, self._matches, deterministic=True)
         db.create_function("matches_line", 2, self._matches_line, deterministic=True)
 
@@ -78,6 +82,10 @@ class Matcher:
             self._remaining_seconds -= self._clock() - began
 
 
+def _of_text(change: Callable[[str], str], text: str | None) -> str | None:
+    return None if text is None else change(text)
+
+
 CHUNK_ROWS_WITH_DATA = 16
 """Tasks whose data are in memory together, up to 1 MB of each piece."""
 
@@ -106,7 +114,7 @@ def select_matching(
         matcher.install(db)
         db.execute(CREATE_TABLE)
         db.execute(f"ALTER TABLE task ADD COLUMN {DATA_FIELD} TEXT")
-        reads_data = len(cheap.clauses) < len(filter.clauses)
+        reads_data = filter.mentions_field(DATA_FIELD)
         while some := list(islice(waiting, CHUNK_ROWS_WITH_DATA if reads_data else CHUNK_ROWS)):
             rows = ((*clean_row(row_of(t)), n) for n, t in enumerate(some) if isinstance(t, Task))
             db.execute("BEGIN")

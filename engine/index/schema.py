@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from engine.index.filter_language import NO_FILTER, Filter, Value
+from engine.index.filter_language import NO_FILTER, SEPARATOR, Filter, Value, fold_searched
 from engine.index.mail_columns import MAIL_COLUMNS, NO_MAIL, mail_values, split_recipients
 from engine.model import ALL_RECIPIENTS_KEY, EMPTY, Lease, State, Task, counted_attempts
 from engine.policy import died_at
@@ -31,13 +31,13 @@ gone when the log reports it."""
 
 CREATE_TABLE = """
 CREATE TABLE task(
-    n INTEGER PRIMARY KEY, id TEXT NOT NULL, state INT NOT NULL, kind TEXT, created REAL, due REAL,
-    attempts INT, description TEXT, payload TEXT, error TEXT, rev TEXT, cluster TEXT, mark TEXT,
-    code INT, queue TEXT NOT NULL DEFAULT '', grp TEXT DEFAULT '', word TEXT DEFAULT '',
-    priority INT DEFAULT 0, destination TEXT DEFAULT '', domain TEXT DEFAULT '', owner TEXT,
-    since REAL, until REAL, token TEXT, extra TEXT DEFAULT '', died REAL, sender TEXT DEFAULT '',
-    recipients TEXT DEFAULT '', account TEXT DEFAULT '', bytes INT, all_recipients INT,
-    sender_domain TEXT DEFAULT '', domains TEXT);
+    n INTEGER PRIMARY KEY, folded TEXT, id TEXT NOT NULL, state INT NOT NULL, kind TEXT, created
+    REAL, due REAL, attempts INT, description TEXT, payload TEXT, error TEXT, rev TEXT, cluster
+    TEXT, mark TEXT, code INT, queue TEXT NOT NULL DEFAULT '', grp TEXT DEFAULT '', word TEXT
+    DEFAULT '', priority INT DEFAULT 0, destination TEXT DEFAULT '', domain TEXT DEFAULT '', owner
+    TEXT, since REAL, until REAL, token TEXT, extra TEXT DEFAULT '', died REAL, sender TEXT
+    DEFAULT '', recipients TEXT DEFAULT '', account TEXT DEFAULT '', bytes INT, all_recipients
+    INT, sender_domain TEXT DEFAULT '', domains TEXT);
 """
 CREATE_SCHEMA = f"""
 {CREATE_TABLE}
@@ -139,9 +139,10 @@ PLAIN_COLUMNS = (
 )
 """The columns that most tasks have, as SQL."""
 RARE_COLUMNS = (
-    "queue, grp, word, priority, destination, domain, owner, since, until, token, extra, died"
+    "queue, grp, word, priority, destination, domain, owner, since, until, token, extra, died, "
+    "folded"
 )
-NO_RARE_VALUES: Values = ("", "", "", 0, "", "", None, None, None, None, "", None)
+NO_RARE_VALUES: Values = ("", "", "", 0, "", "", None, None, None, None, "", None, None)
 """The values of the rare columns in a row without them, as the table has them by default."""
 ROW_COLUMNS = tuple(f"{PLAIN_COLUMNS}, {RARE_COLUMNS}, {MAIL_COLUMNS}".split(", "))
 
@@ -203,6 +204,15 @@ def row_of(task: Task) -> Values:
     mail = NO_MAIL
     if sender or recipients or account != "" or size is not None:
         mail = mail_values(sender, recipients, account, size)
+    texts = f"{ident}{kind}{queue}{destination}{description}{error}{payload}{group}{word}"
+    if lease is not None or mail is not NO_MAIL:
+        texts = f"{texts}{lease and lease.owner}{mail}"
+    folded = None
+    if not texts.isascii():
+        addresses = mail[:3] if mail[-1] is not None else ()
+        searched = ident, kind, queue, destination, description, error, *addresses
+        # Only if a text is not ASCII: the letters of ASCII are the same for SQLite's LIKE.
+        folded = SEPARATOR.join(map(fold_searched, filter(None, searched)))
     return (
         ident,
         kind,
@@ -224,6 +234,7 @@ def row_of(task: Task) -> Values:
         *(lease or _NO_LEASE),
         extra_json,
         died,
+        folded,
         *mail,
     )
 

@@ -9,7 +9,15 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from engine.logs.log_file import NO_TIME, FileEntry, LogFile
-from engine.logs.log_filter import DEBUG, ERROR, INFO, LineFilter, level_names, level_rank
+from engine.logs.log_filter import (
+    DEBUG,
+    ERROR,
+    INFO,
+    LineFilter,
+    level_names,
+    level_rank,
+    needles_of,
+)
 from engine.logs.log_line import is_repeated, parse_local_time
 from engine.text import safe_regex
 
@@ -196,7 +204,7 @@ def _needles(sieve: LineFilter) -> tuple[bytes, ...]:
             return ()
         # The longest words are the rarest.
         best = max(usable, key=lambda clause: min(len(term.text) for term in clause))
-        needles += [term.text.encode() for term in best]
+        needles += needles_of(best)
     return tuple(needles)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from engine.logs.log_line import parse_log_line
 from engine.text import safe_regex
+from engine.text.folding import LETTERS_LIKE_ASCII, fold_case
 from engine.text.time_expressions import Clock, RelativeTime, parse_time
 
 LEVEL_RANKS = {
@@ -50,12 +52,12 @@ class LogTerm(NamedTuple):
     """A text or pattern that a line contains, or does not contain."""
 
     text: str = ""
-    """In lower case; "" for any."""
+    """Folded (`engine.text.folding`); "" for any."""
     pattern: safe_regex.Pattern | None = None
     negated: bool = False
 
     def is_match(self, text: str, small: str) -> bool:
-        """True if a text matches; `small` is the text in lower case."""
+        """True if a text matches; `small` is the text folded."""
         is_found = self.text in small and (self.pattern is None or self.pattern.is_found_in(text))
         return is_found is not self.negated
 
@@ -77,7 +79,7 @@ class LineFilter(NamedTuple):
             return False
         if not self.alternatives:
             return True
-        small = text.lower()
+        small = fold_case(text)
         return any(
             all(any(term.is_match(text, small) for term in clause) for clause in clauses)
             for clauses in self.alternatives
@@ -91,7 +93,7 @@ class LineFilter(NamedTuple):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts of which a matching line contains some, in lower case."""
+        """The texts of which a matching line contains some, folded."""
         terms = (term for clauses in self.alternatives for clause in clauses for term in clause)
         return tuple(dict.fromkeys(t.text for t in terms if t.text and not t.negated))
 
@@ -131,7 +133,23 @@ def level_names(lowest: int, highest: int = ERROR) -> bytes:
 def _clause_pattern(clause: Clause) -> safe_regex.BytesPattern | None:
     if any(term.negated or not term.text or not term.text.isascii() for term in clause):
         return None
-    return safe_regex.any_of_literals(term.text.encode() for term in clause)
+    return safe_regex.any_of_literals(needles_of(clause))
+
+
+def needles_of(terms: Sequence[LogTerm]) -> list[bytes]:
+    """Bytes of which each line that contains one of these texts, all of ASCII, has at least one, in
+    any case: the texts, and letters that may be a part of one when folded."""
+    texts = [term.text for term in terms]
+    letters = (each for each in LETTERS_LIKE_ASCII if any(_overlaps(each, t) for t in texts))
+    return [text.encode() for text in (*texts, *letters)]
+
+
+def _overlaps(letter: str, text: str) -> bool:
+    """True if a part of a text that begins or ends it, or all of it, may be in a folded letter."""
+    folded = fold_case(letter)
+    ends = any(folded[at:] and text.startswith(folded[at:]) for at in range(len(folded)))
+    begins = any(text.endswith(folded[:at]) for at in range(1, len(folded) + 1))
+    return ends or begins or folded in text or text in folded
 
 
 ALL_LINES = LineFilter()
@@ -139,14 +157,14 @@ ALL_LINES = LineFilter()
 
 def lines_containing(text: str) -> LineFilter:
     """Match lines that contain exactly this text, in any case."""
-    return LineFilter(DEBUG, (((LogTerm(text.lower()),),),) if text else ())
+    return LineFilter(DEBUG, (((LogTerm(fold_case(text)),),),) if text else ())
 
 
 def lines_naming_task(id: str) -> LineFilter:
     """Match lines that mention a task: `7-user`, but not `17-user` or `7-User`: ids of mail servers
     may differ by case alone."""
     return LineFilter(
-        DEBUG, (((LogTerm(id.lower(), safe_regex.whole_word_pattern(id)),),),) if id else ()
+        DEBUG, (((LogTerm(fold_case(id), safe_regex.whole_word_pattern(id)),),),) if id else ()
     )
 
 
@@ -219,4 +237,4 @@ def _term(words: str, at: int) -> tuple[LogTerm, int]:
             return LogTerm("", safe_regex.compile_pattern(text), negated), after
         except ValueError as error:
             raise BadWords(str(error), begin) from None
-    return LogTerm(text.lower(), None, negated), after
+    return LogTerm(fold_case(text), None, negated), after

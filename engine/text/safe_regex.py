@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
+from engine.text.folding import normalize_text
+
 MAX_PATTERN_LENGTH = 200
 MAX_SEARCHED_LENGTH = 16_384
 """Characters of a text that are searched."""
@@ -27,12 +29,12 @@ class Pattern(NamedTuple):
 
     def is_found_in(self, text: str) -> bool:
         """True if it matches in the first `MAX_SEARCHED_LENGTH` characters, ignoring case."""
-        return self.search(text[:MAX_SEARCHED_LENGTH]) is not None
+        return self.search(normalize_text(text[:MAX_SEARCHED_LENGTH])) is not None
 
 
 @lru_cache(64)
 def compile_pattern(text: str) -> Pattern:
-    """Compile a pattern with RE2, ignoring case.
+    """Compile a pattern with RE2, ignoring case; pattern and texts are normalised.
 
     A text is searched as UTF-8. A lone surrogate (an undecodable byte) counts as a question mark,
     as it does in the index.
@@ -49,7 +51,7 @@ def compile_pattern(text: str) -> Pattern:
     options.log_errors = False
     options.max_mem = MAX_MEMORY_BYTES
     try:
-        search = re2.compile(text, options).search
+        search = re2.compile(normalize_text(text), options).search
     except UnicodeEncodeError:
         raise ValueError("invalid pattern: not valid UTF-8") from None
     except re2.error as error:
@@ -95,4 +97,4 @@ def any_of_literals(words: Iterable[bytes]) -> BytesPattern:
 def whole_word_pattern(text: str) -> Pattern:
     """Match this literal text in this case as a whole word: no letter or digit directly before or
     after it."""
-    return Pattern(re.compile(rf"(?<![^\W_]){re.escape(text)}(?![^\W_])").search)
+    return Pattern(re.compile(rf"(?<![^\W_]){re.escape(normalize_text(text))}(?![^\W_])").search)

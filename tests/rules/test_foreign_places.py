@@ -65,6 +65,7 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("control",): ((), ("mailQueueEnabled", "--value", "1", "--apply", "1")),
     ("edit",): (("{id}", "--description", "new", "--apply", "1"),),
     ("note",): (("{id}", "seen"), ("{id}", "-")),
+    ("retry",): (("--apply", "1"),),
     ("replay",): (("--rate", "now", "--timeout", "1", "--apply", "1"),),
     ("rerun",): (("--apply", "1"),),
     ("purge",): (("--include-all", "--apply", "1"),),

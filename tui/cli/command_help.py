@@ -98,6 +98,7 @@ control | one | pause redis://localhost/0 --value 1 --dry-run
 edit | one | 20261126T060005Z-report-390a56fc /srv/queue --due +2h --apply 1
 note | one | 20261126T060005Z-report-390a56fc 'waits for the supplier' /srv/queue
 notes | read | /srv/queue --json
+retry | one | /srv/queue --id 20261126T060005Z-report-390a56fc --apply 1
 replay | plan | /srv/queue --filter 'error~timeout' --dry-run
 rerun | plan | redis://localhost/0 --filter 'kind=report' --dry-run
 purge | plan | /srv/queue --filter 'kind=report' --reason 'sent by hand' --apply 12
@@ -247,8 +248,8 @@ control --apply | control text, said text[], op text?
 edit | id text, dry_run flag, values object
 note | id text, text text?
 notes | id text, when time, who text, text text
-replay, rerun, purge, hold, release, promote, kill, bounce, expire, reroute, restore, expunge, \
-trash restore, bullmq schedulers --dry-run, undo --dry-run | verb text, filter text, scope text, \
+retry, replay, rerun, purge, hold, release, promote, kill, bounce, expire, reroute, restore, \
+expunge, trash restore, bullmq schedulers --dry-run, undo --dry-run | verb text, filter text, scope text, \
 undoes text?, planned number, acted_on number, refused text?, bytes number?, measured number, \
 oldest time?, newest time?, facts text{}, warnings text[], exact flag, undo text, twin text, rows \
 row[]

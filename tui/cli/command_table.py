@@ -176,6 +176,7 @@ note @id | plans.edit_note:note | write a note on a task (a purge then excludes 
     @place @json
 notes @place @json-lines | plans.edit_note:list_notes +listing | list the notes that operators wrote
         on tasks
+retry @verb | plans.verbs:retry | retry dead tasks now
 replay @verb @pace | plans.verbs:replay | retry dead tasks: first a few, then at a steady rate;
         stop if they fail again
 rerun @verb @pace | plans.verbs:rerun | run finished tasks again: first a few, then at a steady
@@ -188,7 +189,7 @@ promote @verb | plans.verbs:promote | make waiting tasks due now
 kill @verb | plans.verbs:kill | move abandoned active tasks to the dead-letter queue
 bounce @verb | plans.verbs:bounce | give up waiting tasks; each sender gets a report
 expire @verb | plans.verbs:expire | give up waiting tasks as too old; each sender gets a report
-reroute @verb | plans.verbs:reroute | requeue mail: route it again as new messages; cannot be undone
+reroute @verb | plans.verbs:reroute | route mail again, as new messages; cannot be undone
 restore @verb | plans.verbs:restore | move purged tasks out of the trash, to where they were
 expunge @verb @suspicious | plans.verbs:expunge | delete tasks of --state WORD permanently: cannot
         be undone
@@ -466,8 +467,8 @@ An operator console for mail and task queues, with its own queue engine.
                                 notes of operators on tasks
   spooldeck init DIR            make the folders of a new queue
   spooldeck doctor [PLACE]      problems and their repair; exit 0 none, 1 some
-  spooldeck replay | rerun | purge | hold | release | promote | kill | bounce
-            | expire | reroute | restore | expunge [PLACE]
+  spooldeck retry | replay | rerun | purge | hold | release | promote | kill
+            | bounce | expire | reroute | restore | expunge [PLACE]
                                 change tasks: --dry-run shows the plan, --apply N
                                 applies it
   spooldeck undo [OP] [PLACE] | journal [OP] [PLACE]

@@ -205,5 +205,5 @@ def _value_function(action: Action, name: str, path: tuple[str, ...]) -> str:
     return "_spooldeck_states" if action.dest == "state" else ""
 
 
-_ACT_ON_DEAD = ("replay", "purge", "expunge", "edit", "note")
+_ACT_ON_DEAD = ("retry", "replay", "purge", "expunge", "edit", "note")
 """Other commands with ids of dead tasks."""

@@ -11,6 +11,7 @@ from engine.text.error_pattern import reply_code
 from engine.text.figures import fit_count, format_count
 from engine.text.safe import safe_line
 from tui.groups.group_lines import task_lines
+from tui.plan.planning import usual_name
 from tui.session.index_queries import CheckedCluster
 from tui.text.frames import NARROW_COLUMNS
 from tui.text.graphs import bar, braille_line, resample
@@ -125,7 +126,8 @@ def next_step(judged: CheckedCluster, *, read_only: bool) -> tuple[str, str]:
         return "Enter", f"shows its {amount}"
     if answer is StillHappens.YES:
         return "X", "purges them, or fix first: still failing"
-    return "R", f"replays {amount}: it stopped"
+    name = usual_name("retry", judged.cluster.count, picked=False)
+    return "R", f"plans to {name} {amount}: it stopped"
 
 
 def summary(clusters: Sequence[CheckedCluster]) -> str:

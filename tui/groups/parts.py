@@ -199,6 +199,10 @@ class GroupParts(RowsParts, Generic[G]):
     def verb_state(self) -> State | None:
         return self.query.state
 
+    @property
+    def verb_amount(self) -> tuple[int, bool]:
+        return (0 if self.selected is None else self.count_of(self.selected)), False
+
     def verb_refusal(self, verb: str) -> str:
         return refusals.verb_refusal(self.session, self.context, verb, self.query.state)
 

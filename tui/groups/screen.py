@@ -72,17 +72,13 @@ Row: TypeAlias = KeyRow[Parts, Change]
 def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
     make = RowMaker[Parts, Change](screen, Change.NOTHING)
     key = make.key
-    own_keys = {}
-    if screen == keys.CLUSTERS:
-        replay = "replay | Act | plan a replay: a retry of all of it, at a rate"
-        own_keys["retry"] = make.own_key(f"plan('retry') | R | R | {replay}")
 
     def other_verbs(parts: Parts) -> str:
         offered = (row.key for row in rows if row.key.verb)
         return refusals.other_verbs(parts.session, parts.context, offered, parts.query.state)
 
     def verb(name: str) -> Row:
-        return verb_row(own_keys.get(name) or key(f"plan('{name}')"), _plan, other_verbs)
+        return verb_row(key(f"plan('{name}')"), _plan, other_verbs)
 
     turn = make.own(
         "grouping | left h right l | h l | group by | View +key | previous, next grouping; also "

@@ -17,6 +17,7 @@ from engine.logs.merged_log import describe_troubles
 from engine.logs.rotated_log import NO_LOG_FILE
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
+from engine.text.folding import find_folded
 from engine.text.safe import safe_line
 from tui.text.lines import (
     Line,
@@ -69,7 +70,7 @@ class LogStyle(NamedTuple):
     has_milliseconds: bool = False
     has_ids: bool = False
     hits: tuple[str, ...] = ()
-    """Texts to mark, in lower case."""
+    """Texts to mark, folded."""
 
     def with_columns_for(self, entries: Sequence[FileEntry]) -> LogStyle:
         """The same, with the columns that some of the entries need; a column stays."""
@@ -131,13 +132,12 @@ def _with_error(text: str, room: int) -> str:
 def _marked(line: Line, hits: Sequence[str]) -> Line:
     if not hits:
         return line
-    pattern = re.compile("|".join(map(re.escape, hits)), re.IGNORECASE)
     runs: list[Run] = []
     for text, style in line:
         at = 0
-        for match in pattern.finditer(text):
-            runs += [(text[at : match.start()], style), (match[0], HIT_STYLE)]
-            at = match.end()
+        for start, end in find_folded(text, hits):
+            runs += [(text[at:start], style), (text[start:end], HIT_STYLE)]
+            at = end
         runs.append((text[at:], style))
     return tuple(run for run in runs if run[0])
 

@@ -18,7 +18,6 @@ from engine.text.figure import UNKNOWN
 from engine.text.figures import format_rate
 from engine.text.safe import safe_line, state_name
 from engine.text.times import format_rough_duration
-from engine.verbs import VERBS
 from tui.operations.worker_lines import format_seconds
 from tui.plan.plan_lines import requests_text
 from tui.session.running_operations import RunningOperation
@@ -98,13 +97,14 @@ def operation_view(
     reasons = view.reasons if report.is_exact else (*view.reasons, (requests_text(report), "warn"))
     if report.trouble and progress is None:
         reasons += ((f"! {report.trouble}", "error"),)
-    return view._replace(reasons=reasons, tasks=_with_report(view.tasks, report))
+    return view._replace(reasons=reasons, tasks=_with_report(view.tasks, report, work.words.past))
 
 
-def _with_report(tasks: Sequence[TaskProgress], report: Report) -> tuple[TaskProgress, ...]:
+def _with_report(
+    tasks: Sequence[TaskProgress], report: Report, done: str
+) -> tuple[TaskProgress, ...]:
     """The results with those of the report that are not among them; problems first."""
     known = {task.id for task in tasks}
-    done = VERBS[report.plan.verb].past
     more = [
         *(TaskProgress(0.0, i, "failed", safe_line(why)) for i, why in report.failed),
         *(TaskProgress(0.0, i, "skipped", "changed since the plan") for i in report.gone),
@@ -172,7 +172,7 @@ def _direct_view(work: RunningOperation, now: float) -> OperationView:
     done, skipped, failed, excluded, unapplied = (work.counts[end] for end in RowResult)
     waiting = work.planned - done - failed - skipped - excluded - unapplied
     counts = (
-        OutcomeCount(VERBS[work.plan.verb].past, done, "ok", True),
+        OutcomeCount(work.words.past, done, "ok", True),
         OutcomeCount("failed", failed, "error", True),
         OutcomeCount("skipped", skipped, "", True),
         OutcomeCount("excluded", excluded),

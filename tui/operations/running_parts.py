@@ -84,10 +84,10 @@ class RunningParts(RowsParts):
     # What is shown
 
     def trail(self) -> tuple[str, ...]:
-        return (self.session.name, self.work.name)
+        return (self.session.name, self.work.words.name)
 
     def rows(self, width: int) -> ShownRows:
-        title, tasks = view.task_table(self._view.tasks, VERBS[self.work.plan.verb].past, width)
+        title, tasks = view.task_table(self._view.tasks, self.work.words.past, width)
         if tasks:
             self.lead(tasks[0].key)
         return ShownRows(title if tasks else (), tasks)
@@ -127,7 +127,7 @@ class RunningParts(RowsParts):
         age = format_seconds(max(0.0, self.context.clock() - work.began))
         who = safe_line(work.intent.who.name)
         started: Line = ((f"started {format_clock(work.began)} by {who}, {age} ago", "muted"),)
-        title = f"{work.name.upper()} {format_count(work.planned, 'TASK').upper()}"
+        title = f"{work.words.name.upper()} {format_count(work.planned, 'TASK').upper()}"
         return Frame(title, right=started)
 
     def flow_frame(self) -> Frame:
@@ -158,10 +158,10 @@ class RunningParts(RowsParts):
 
     def copies(self) -> tuple[Copy, ...]:
         now = self._view
-        _, rows = view.task_table(now.tasks, VERBS[self.work.plan.verb].past, 200)
+        _, rows = view.task_table(now.tasks, self.work.words.past, 200)
         lines = [*view.head_lines(now, 100), *(row.line for row in rows)]
         text = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
-        began = f"{self.work.name} {format_time(self.work.began)}"
+        began = f"{self.work.words.name} {format_time(self.work.began)}"
         op = (Copy("o", "operation", self.work.op),) if self.work.op else ()
         ids = "\n".join(row.key for row in rows)
         return (

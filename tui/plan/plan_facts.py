@@ -20,6 +20,7 @@ from engine.replay.settings import ReplayPace
 from engine.store import StoreError, Unavailable
 from engine.text import error_pattern
 from engine.text.figures import format_share
+from engine.verbs import VERBS, VerbWords
 from tui.plan.plan_lines import PlanCounts, PlanSize, PlanView, StillFails, count_plan
 from tui.plan.planning import equivalent_command, pace_facts, stop_words
 from tui.session.index_queries import CheckedCluster, check_clusters
@@ -203,6 +204,11 @@ class PlanFacts:
             return ""
         return error_pattern.pattern_name(error_pattern.fold_error(task.error))
 
+    @property
+    def words(self) -> VerbWords:
+        """What the plan is called: a retry with a pace is a replay."""
+        return VERBS[self.plan.verb].words(is_paced=self.pace is not None)
+
     def still_failing(self) -> tuple[StillFails, ...]:
         """The errors that still happen and are in the plan, most frequent first."""
         same = {
@@ -254,6 +260,7 @@ class PlanFacts:
             reason=shown_reason,
             command=command,
             still=still,
+            is_paced=self.pace is not None,
             transitions=counts.transitions if counts is not None else (),
         )
 

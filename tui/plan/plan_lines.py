@@ -35,21 +35,22 @@ MAX_VALUE_CHARS = 200
 
 EFFECTS: Mapping[str, str] = {
     "retry": "run now, attempts reset, oldest first",
-    "rerun": "run again now, attempts reset",
+    "replay": "run in steps, attempts reset, oldest first",
+    "rerun": "run again, attempts reset",
     "promote": "run now, retry wait skipped",
     "hold": "not taken until released",
     "release": "pending again",
     "kill": "no more retries, the attempt counts",
     "bounce": "given up, a report to each sender",
     "expire": "given up as too old, a report to each sender",
-    "reroute": "requeued: routed again, as new messages",
+    "reroute": "routed again, as new messages",
     "edit": "changed in place, new values below",
     "purge": "not taken until restored",
     "restore": "back to their former state, unchanged",
     "expunge": "deleted permanently, with payloads",
     "undo": "former content restored, byte for byte",
 }
-"""Effect of a verb, shown after "12 DLQ -> pending"."""
+"""Effect of an act, shown after "12 DLQ -> pending"."""
 
 UNDO_TEXTS: Mapping[str, str] = {
     "retry": "24 h, until they run; tasks that already ran cannot be undone",
@@ -113,6 +114,8 @@ class PlanView(NamedTuple):
     """How to undo it, if not by the console's keys."""
     still: Sequence[StillFails] = ()
     """Errors that still happen, so that the tasks would fail again."""
+    is_paced: bool = False
+    """True if the tasks are sent at a rate: it has words of its own."""
     refused: Mapping[str, str] = {}
     """Ids of rows for which the target state has no room, each with the reason."""
     transitions: Sequence[TransitionPreview] = ()
@@ -195,7 +198,7 @@ def plan_lines(counts: PlanCounts, view: PlanView, width: int) -> list[Line]:
     """What a plan would do: transitions, exclusions, warnings and facts; numbers first."""
     text: list[Line] = []
     for would in counts.transitions:
-        text += _transition_lines(counts.plan, would, view.states, width)
+        text += _transition_lines(counts.plan, would, view, width)
     if view.still:
         text += _still_lines(view.still, width)
     for why, amount in counts.refused:
@@ -243,14 +246,15 @@ def _still_lines(still: Sequence[StillFails], width: int) -> list[Line]:
 
 
 def _transition_lines(
-    plan: Plan, would: TransitionPreview, states: Mapping[State, str], width: int
+    plan: Plan, would: TransitionPreview, view: PlanView, width: int
 ) -> list[Line]:
+    states, act = view.states, VERBS[plan.verb].words(is_paced=view.is_paced).name
     start, end = (state_name(states.get(s, s)) if s else "nowhere" for s in would.transition)
     if would.refused:
         words = f"refused, stays in {start}: {would.refused}"
         return _count_lines(would.amount, words, width, "error")
     where = f"{start} -> {end}" if start != end else start
-    words = ", ".join(filter(None, (where, EFFECTS.get(plan.verb))))
+    words = ", ".join(filter(None, (where, EFFECTS.get(act))))
     lines = _count_lines(would.amount, words, width, "")
     for warning in would.warnings:
         lines += _hung(f"! {warning}", width, "warn")
@@ -348,15 +352,16 @@ def expected_outcome(plan: Plan, row: Row, view: PlanView) -> Run:
     if why := next(whole, "") or plans.row_refusal(view.edges, plan.verb, row):
         return f"refused: {why}", "error"
     end = its[1] if its else None
-    past = VERBS[plan.verb].past
+    past = VERBS[plan.verb].words(is_paced=view.is_paced).past
     doubt = f", though {row.default_exclusion}" if row.default_exclusion else ""
     where = f", to {view.states.get(end, end)}" if end and end is not row.state else ""
     return f"{past}{where}{doubt}", "strong" if doubt else ""
 
 
-def result_lines(report: Report, width: int) -> list[Line]:
-    """The result of a plan with every task counted."""
-    planned, past = len(report.plan.rows), VERBS[report.plan.verb].past
+def result_lines(report: Report, width: int, past: str = "") -> list[Line]:
+    """The result of a plan with every task counted; `past` is what those are called that were
+    done, "" for the verb's own word."""
+    planned, past = len(report.plan.rows), past or VERBS[report.plan.verb].past
     counts = (
         (len(report.done), past, "", "ok"),
         (len(report.gone), "skipped", ": changed since the plan", "warn"),

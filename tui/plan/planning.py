@@ -146,8 +146,8 @@ def plan_warnings(session: PlaceSession, plan: Plan, asked: VerbRequest) -> tupl
 MAX_IDS_IN_COMMAND = 4
 """Maximum number of task ids on a command line; larger plans need a filter or the console."""
 
-COMMAND_NAMES = {"retry": "replay", "undo": "undo", "edit": ""}
-"""Command names that differ from the verb; "" if no command takes these arguments."""
+WITHOUT_COMMAND = frozenset({"edit"})
+"""Verbs for which no command takes these arguments."""
 
 
 def equivalent_command(
@@ -163,12 +163,12 @@ def equivalent_command(
         words = [*session.place.command, "journal", follows, "--resume"]
         return shlex.join([*words, "--apply", str(counts.amount)])
     plan, known = counts.plan, session.inspector
-    word = COMMAND_NAMES.get(plan.verb, plan.verb)
-    if plan.excluded_ids or not word or not counts.amount:
+    name = VERBS[plan.verb].words(is_paced=pace is not None).name
+    if plan.excluded_ids or plan.verb in WITHOUT_COMMAND or not counts.amount:
         return ""
     if len(counts.states) != 1 and not plan.undoes:
         return ""
-    words = [*session.place.command, word]
+    words = [*session.place.command, name]
     if plan.undoes:
         words.append(plan.undoes)
     else:
@@ -185,7 +185,7 @@ def equivalent_command(
     words += [word for ident in counts.included for word in ("--include", ident)]
     words += ["--include-all"] * plan.includes_suspicious
     words += ["--reason", reason] if reason else []
-    if can_be_paced(plan):
+    if can_be_paced(plan) and has_pace_options(name):
         paced = pace_options(pace)
         if paced is None:
             return ""
@@ -214,17 +214,32 @@ def pace_options(pace: ReplayPace | None) -> list[str] | None:
     return [word for name, value, is_usual in options if not is_usual for word in (name, value)]
 
 
+def has_pace_options(command: str) -> bool:
+    """True if a command takes a pace: `retry` takes none."""
+    return any(verb.paced is not None and verb.paced.name == command for verb in VERBS.values())
+
+
+def is_usually_paced(verb: str, amount: int, *, picked: bool) -> bool:
+    """True if so many tasks are sent at a rate unless the operator changes it. A few tasks that
+    were `picked` by hand need no canary: they are at most as many as the canary."""
+    few = amount <= (sum(ReplayPace().canary) if picked else 1)
+    return VERBS[verb].paced is not None and not few
+
+
+def usual_name(verb: str, amount: int, *, picked: bool) -> str:
+    """What the plan of a verb for so many tasks is called, until the operator changes its pace."""
+    return VERBS[verb].words(is_paced=is_usually_paced(verb, amount, picked=picked)).name
+
+
 def default_pace(plan: Plan, *, picked: bool = False) -> ReplayPace | None:
-    """Default pace of a plan; None: all tasks now. A few tasks that were `picked` by hand need no
-    canary: they are at most as many as the canary."""
-    usual = ReplayPace()
-    few = picked and len(plan.rows) <= sum(usual.canary)
-    return usual if can_be_paced(plan) and not few else None
+    """Default pace of a plan; None: all tasks now."""
+    is_paced = is_usually_paced(plan.verb, len(plan.rows), picked=picked)
+    return ReplayPace() if is_paced else None
 
 
 def can_be_paced(plan: Plan) -> bool:
     """True for more than one task to run again."""
-    return bool(VERBS[plan.verb].paced_name) and len(plan.rows) > 1
+    return VERBS[plan.verb].paced is not None and len(plan.rows) > 1
 
 
 def why_not_now(session: PlaceSession, states: Collection[State]) -> str:

@@ -110,6 +110,10 @@ class VerbParts(Protocol):
     def verb_state(self) -> State | None:
         """State of the tasks that a verb would act on; None if there are none."""
 
+    @property
+    def verb_amount(self) -> tuple[int, bool]:
+        """How many they are, and whether each was picked by hand."""
+
     def verb_refusal(self, verb: str) -> str:
         """Why a verb is not available for them; "" if it is."""
 
@@ -126,7 +130,9 @@ def verb_row(key: Key, act: Callable[..., C], advice: Callable[[P], str]) -> Key
         meant = planning.verb_in_state(key.verb, state, edges)
         if state is None or not edges_of(edges, meant, state):
             return ""  # for tasks in other states: it would displace those that work here
-        return None if meant == key.verb else meant
+        amount, picked = parts.verb_amount
+        name = planning.usual_name(meant, amount, picked=picked)
+        return None if name == key.hint else name
 
     def is_absent(parts: P) -> bool:
         has_verb = planning.has_verb(parts.session.inspector.edges, key.verb)

@@ -184,17 +184,14 @@ class PlanScreen(ConfirmScreen):
         if stopped is not None and words.does == "applies it":
             ago = format_rough_duration(max(0.0, self.context.clock() - stopped))
             errors = "error" if len(facts.clusters) == 1 else "errors"
-            return words._replace(does=f"replays them: {errors} stopped {ago} ago")
+            return words._replace(does=f"applies it: {errors} stopped {ago} ago")
         return words
 
     def lay_out(self) -> None:
         if not self.is_paintable or not self.size.width or not self.query("#hints"):
             return
         self._fill(self.text_width)
-        plan, amount = self.facts.plan, format_count(self.facts.amount, "task")
-        name = plan.verb
-        if can_be_paced(plan) and self.facts.amount > 1:
-            name = VERBS[plan.verb].paced_name
+        amount, name = format_count(self.facts.amount, "task"), self.facts.words.name
         title = ((name, "title"), (f" {amount.upper()}", "title"))
         self.show_text(title, self._text, self._prompt(name), amount if self.is_open else "")
         self._share_height()
@@ -416,7 +413,7 @@ class PlanScreen(ConfirmScreen):
             top = self.app.screen
             is_shown = isinstance(top, BaseScreen) and top.shows_operation(run)
             if is_asking and not is_announced and not is_shown:
-                self.session.messages.append(f"{run.name} asks whether to continue: u, Enter")
+                self.session.messages.append(f"{run.words.name} asks whether to continue: u, Enter")
                 is_announced = True
             is_announced = is_announced and is_asking
             self.lay_out()
@@ -464,7 +461,7 @@ async def show_plan(
     words = asked.describe_scope(len(plan.rows) - plan.added)
     warned = plan_warnings(session, plan, asked)
     pace = default_pace(plan, picked=asked.ids is not None)
-    errors = asked.query if VERBS[asked.verb].paced_name else None
+    errors = asked.query if VERBS[asked.verb].paced else None
     screen.app.push_screen(
         PlanScreen(plan, words, session, context, done, warnings=warned, pace=pace, errors=errors)
     )

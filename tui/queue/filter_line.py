@@ -6,8 +6,11 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.message import Message
 from textual.strip import Strip
+from textual.suggester import Suggester
 from textual.widgets import Input
 
+from engine.index.filter_language import complete_filter
+from engine.override import override
 from tui.queue.filter_text import FilterText
 from tui.text.lines import BLANK_LINE, Line, width_of
 from tui.widgets.line_widgets import Lines
@@ -20,6 +23,17 @@ class RightAligned(Lines):
     def render_line(self, y: int) -> Strip:
         line = self.lines[y] if y < len(self.lines) else BLANK_LINE
         return self.strip_of(((" " * max(0, self.size.width - width_of(line)), ""), *line))
+
+
+class FilterSuggester(Suggester):
+    """Shows behind the cursor how the word can go on; Right takes it."""
+
+    def __init__(self) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+
+    @override
+    async def get_suggestion(self, value: str) -> str | None:
+        return complete_filter(value) or None
 
 
 class FilterLine(Horizontal):
@@ -42,7 +56,8 @@ class FilterLine(Horizontal):
 
     def compose(self) -> ComposeResult:
         yield Lines(id="filter-label")
-        yield Words(id="words", compact=True, select_on_focus=False)
+        suggester = FilterSuggester()
+        yield Words(id="words", compact=True, select_on_focus=False, suggester=suggester)
         yield RightAligned(id="filter-count")
 
     def on_mount(self) -> None:

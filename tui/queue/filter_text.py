@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 
-from engine.config.saved_filters import SavedFilterError, find_filter, read_filters
+from engine.config.saved_filters import SavedFilterError, SavedTexts, find_filter, read_filters
 from engine.index.filter_language import NO_FILTER, BadFilter, Filter
 
 
@@ -65,7 +65,7 @@ class SavedFilters:
     def __init__(self, begin_reading: Callable[[], None]) -> None:
         """`begin_reading` calls `read` in the background; the text is taken again after it."""
         self._begin_reading = begin_reading
-        self._known: Mapping[str, str] | SavedFilterError | None = None
+        self._known: SavedTexts | SavedFilterError | None = None
 
     def find(self, name: str) -> str:
         """The text of a saved filter. Raises SavedFilterError: there is none, or not read yet."""

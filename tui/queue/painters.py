@@ -310,11 +310,13 @@ def next_step(parts: QueueParts, *, lock_alarms: bool) -> tuple[str, str]:
         return ("5", "shows the locks") if read_only else ("U", "shows the evidence")
     if state is State.PENDING and parts.lacks_worker and parts.place.worker_command:
         return ("Enter", "shows why it waits") if read_only else ("W", "starts a worker")
-    if state is State.DEAD and parts.filter.filter.is_only("cluster"):  # replay all of them
+    if state is State.DEAD and parts.filter.filter.is_only("cluster"):  # all of them
         if read_only:
             return "t", "shows the log of the task"
         if scope.acts_on_all or scope.marked:
-            return "R", "replays them, attempts reset"
+            amount, picked = parts.verb_amount
+            name = planning.usual_name("retry", amount, picked=picked)
+            return "R", f"plans to {name} them, attempts reset"
         return "*", "selects all of this cluster; then R replays them"
     return _READ_ONLY_STEPS.get(state, _ENTER) if read_only else _STEPS[state]
 

@@ -396,6 +396,12 @@ class QueueParts:
     def verb_state(self) -> State | None:
         return self.state
 
+    @property
+    def verb_amount(self) -> tuple[int, bool]:
+        if self.marks.has_all:
+            return self.rows.view.total, False
+        return max(1, len(self.marks.visible(self.state))), True
+
     def verb_refusal(self, verb: str) -> str:
         if self.tabs.on_problems:
             return "problems cannot be changed here: Enter shows them"

@@ -259,7 +259,8 @@ def describe_departure(
             continue
         if (before.state, None if after is None else after.state) in VERBS[verb].edges:
             when = format_age(now - ended) if ended is not None else "now"
-            return f"{VERBS[verb].past} by {safe_line(operation.intent.who.name)} {when}"
+            words = VERBS[verb].words(is_paced=bool(operation.intent.pace))
+            return f"{words.past} by {safe_line(operation.intent.who.name)} {when}"
     if after is None:
         return "gone, or no longer readable"
     return f"now in {state_name(states.get(after.state, after.state))}"

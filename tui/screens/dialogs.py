@@ -156,7 +156,7 @@ BOX_CELLS = 58
 
 def describe_ending(work: RunningOperation, states: Mapping[State, str]) -> str:
     """What happens to a running operation on quit; `states`: the words of its store."""
-    far = f"{work.name} is at {int(100 * work.share)}%"
+    far = f"{work.words.name} is at {int(100 * work.share)}%"
     now = work.progress
     if now is None:
         return f"{far}: stops after the current batch; the rest stays."

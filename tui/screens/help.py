@@ -69,9 +69,10 @@ FILTER_ACTION = "filter"
 
 FILTER_SUMMARY = (
     ("words", 'all of them match; a|b: either, !a: not, "a b": with the space'),
+    ("or and not", '(a or b) and not c; not before and before or; "or" in quotes is a word'),
     ("fields", " ".join(FIELDS)),
     ("@name", "a saved filter; :save @name saves the one of the list"),
-    ("operators", "= != equal; : contains; ~ !~ regex; > >= < <= numbers, times"),
+    ("comparisons", "= != equal; : contains; ~ !~ regex; > >= < <= numbers, times"),
 )
 """Summary of the filter language, by topic."""
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.monitor.alerts import Unfinished
-from engine.operations.journal import Operation
+from engine.operations.journal import Intent, Operation
 from engine.places.place import Place
 from engine.places.place_watcher import folder_mtime
 from engine.policy import DAY_SECONDS
 from engine.store import Unavailable
 from engine.text.safe import safe_line
-from engine.verbs import VERBS
+from engine.verbs import VERBS, VerbWords
 
 if TYPE_CHECKING:
     from engine.live.inspector import Inspector  # with asyncio and sqlite3, which `status` spares
@@ -26,9 +26,14 @@ HISTORY_SECONDS = DAY_SECONDS
 
 def operation_name(operation: Operation) -> str:
     """Display name of an operation, escaped: its verb, or `replay` for a paced retry."""
-    intent = operation.intent
+    words = operation_words(operation.intent)
+    return safe_line(operation.intent.verb) if words is None else words.name
+
+
+def operation_words(intent: Intent) -> VerbWords | None:
+    """What an operation is called; None for a control, or a verb of another version."""
     verb = VERBS.get(intent.verb)
-    return verb.paced_name if intent.pace and verb is not None else safe_line(intent.verb)
+    return None if verb is None else verb.words(is_paced=bool(intent.pace))
 
 
 def alert_input(operation: Operation) -> Unfinished:

@@ -54,7 +54,8 @@ class RunningOperation:
     def __init__(self, plan: Plan, intent: Intent, clock: Callable[[], float]) -> None:
         """Call it on the event loop."""
         self.plan, self.intent, self.began = plan, intent, clock()
-        self.name = plan.verb
+        self.words = VERBS[plan.verb].words(is_paced=False)
+        """What it is called."""
         self.is_stopped = False
         """True if an operator stopped it."""
         self.clock = clock
@@ -152,7 +153,7 @@ class ReplayRun(RunningOperation):
     def __init__(self, replay: Replay, intent: Intent, clock: Callable[[], float]) -> None:
         """Starts the replay."""
         super().__init__(replay.plan, intent, clock)
-        self.name = VERBS[replay.plan.verb].paced_name
+        self.words = VERBS[replay.plan.verb].words(is_paced=True)
         self.replay = replay
         replay.start()
 
@@ -379,8 +380,8 @@ def describe_result(work: RunningOperation) -> str:
     report, progress = work.report, work.progress
     assert report is not None, "it has ended"
     if work.result is not None and work.result.report is None:
-        return f"{work.name}: {safe_line(report.trouble)}; u shows it"
-    names = {**RESULT_WORDS, RowResult.DONE: VERBS[work.plan.verb].past}
+        return f"{work.words.name}: {safe_line(report.trouble)}; u shows it"
+    names = {**RESULT_WORDS, RowResult.DONE: work.words.past}
     counts = {names[result]: len(getattr(report, result)) for result in RowResult}
     state = "done"
     if progress is not None:
@@ -395,4 +396,4 @@ def describe_result(work: RunningOperation) -> str:
     words = " + ".join(f"{amount:,} {name}" for name, amount in counts.items() if amount)
     trouble = f"; {safe_line(report.trouble)}" if report.trouble and progress is None else ""
     total = sum(counts.values())
-    return f"{work.name} {state}: {words or 'nothing'} = {total:,}; u shows it{trouble}"
+    return f"{work.words.name} {state}: {words or 'nothing'} = {total:,}; u shows it{trouble}"

@@ -357,6 +357,10 @@ class TaskParts:
         return None if self.reader.details is None else self.reader.details.task
 
     @property
+    def verb_amount(self) -> tuple[int, bool]:
+        return 1, True
+
+    @property
     def verb_state(self) -> State | None:
         return None if self.task is None or self.reader.gone else self.task.state
 

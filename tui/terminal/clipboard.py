@@ -2,7 +2,8 @@
 text for the terminal's own selection: a copy that works everywhere.
 
 Source: xterm's control sequences ("Operating System Commands", Ps = 52); tmux(1) on `set-clipboard`
-and `allow-passthrough`."""
+and `allow-passthrough`; screen(1), "Virtual Terminal": `ESC P` begins a string for the terminal
+outside, of at most MAXSTR bytes (its source)."""
 
 from __future__ import annotations
 
@@ -17,6 +18,8 @@ from typing import Any
 from textual.app import App
 from textual.screen import Screen
 
+from tui.text.glyphs import is_linux_console
+
 DEFAULT_LIMIT_BYTES = 74_994
 """Default limit in encoded bytes: terminals drop longer texts (value from k9s)."""
 
@@ -24,25 +27,47 @@ LIMIT_VARIABLE = "SPOOLDECK_OSC52_MAX"
 """Environment variable with another limit, in encoded bytes."""
 
 
-class ClipboardTooLong(Exception):
-    """The text is longer than the terminal accepts; the message gives both sizes."""
+SCREEN_STRING_BYTES = 240
+"""The longest string that each version of GNU screen passes on: the older ones have 256 bytes."""
+
+
+class NotCopied(Exception):
+    """The text is longer than the terminal accepts, or there is no clipboard; the message says."""
 
 
 def osc52_sequence(text: str, environ: Mapping[str, str]) -> str:
     """The control sequence that puts the text on the terminal's clipboard. Inside tmux it is sent
     twice: to tmux's own clipboard (`set-clipboard`), and through tmux to the outer terminal
-    (`allow-passthrough`). Raises ClipboardTooLong: the text is longer than the limit."""
+    (`allow-passthrough`). GNU screen passes it to the terminal in strings of its own. Raises
+    NotCopied: the text is longer than the limit, or the terminal is the Linux text console, which
+    would print some of it."""
+    if is_linux_console(environ):
+        raise NotCopied("the Linux text console has no clipboard; next: = shows plain text")
     encoded = base64.b64encode(text.encode("utf-8", "replace")).decode("ascii")
     setting = environ.get(LIMIT_VARIABLE, "")
     cap = int(setting) if setting.isascii() and setting.isdigit() else DEFAULT_LIMIT_BYTES
     if len(encoded) > cap:
-        raise ClipboardTooLong(
+        raise NotCopied(
             f"{len(encoded):,} bytes encoded; a terminal takes {cap:,} ({LIMIT_VARIABLE})"
         )
     plain = f"\x1b]52;c;{encoded}\x07"
-    if not environ.get("TMUX"):
+    has_screen, has_tmux = bool(environ.get("STY")), bool(environ.get("TMUX"))
+    if has_screen or (not has_tmux and environ.get("TERM", "").startswith("screen")):
+        # Both set: one is inside the other. One set on the host that we are logged in from: it may
+        # be tmux, which takes the plain one. Screen drops a short one, and prints a long one.
+        is_plain = not has_screen or has_tmux
+        is_short = len(plain) <= SCREEN_STRING_BYTES
+        return (plain if is_plain and is_short else "") + _through_screen(plain)
+    if not has_tmux:
         return plain
     return f"{plain}\x1bPtmux;{plain.replace(chr(27), chr(27) * 2)}\x1b\\"
+
+
+def _through_screen(sequence: str) -> str:
+    """Wrap a sequence for GNU screen, cut in strings that it takes."""
+    starts = range(0, len(sequence), SCREEN_STRING_BYTES)
+    parts = (sequence[start : start + SCREEN_STRING_BYTES] for start in starts)
+    return "".join(f"\x1bP{part}\x1b\\" for part in parts)
 
 
 CHECK_SECONDS = 0.1

@@ -102,8 +102,8 @@ yank | y | y | copy | Copy | BROWSE +minor | copy the id, the row, JSON or a com
 export | e | e | export | Copy | plan +minor | export the shown rows to a file (CSV, JSON
     lines)
 plain | = | = | plain | Copy | BROWSE plan +minor | show this screen as plain text, to copy from
-plan('retry') | R | R | retry | Act | shared | plan a retry; of done tasks: a rerun;
-    in the trash: a restore
+plan('retry') | R | R | retry | Act | shared | plan a retry; of many: a replay;
+    done: a rerun; trash: a restore
 plan('purge') | X | X | purge | Act | shared | plan a move to the trash; in the trash:
     plan to delete (final)
 plan('hold') | H | H | hold | Act | shared | plan to hold until released
@@ -115,8 +115,8 @@ plan('edit') | E | E | edit | Act | shared +minor | plan to change description, 
     priority or data
 plan('kill') | K | K | kill | Act | shared +minor | plan to mark active tasks without a worker
     as dead
-plan('reroute') | Q | Q | reroute | Act | shared +minor | plan to requeue mail: route it again
-    as new messages
+plan('reroute') | Q | Q | reroute | Act | shared +minor | plan to route mail again, as new
+    messages
 plan('expire') | Z | Z | expire | Act | shared +minor | plan to give up waiting mail as too old
 in_or_out | space | Space | exclude | Act | plan | exclude a task from the plan, or include a
     suspicious one

@@ -11,7 +11,7 @@ from engine.model import State
 from engine.monitor.transport_health import Failure
 from engine.text.safe import safe_line
 from tui.plan.open_plan import plan_rows
-from tui.plan.planning import VerbRequest
+from tui.plan.planning import VerbRequest, usual_name
 from tui.screens.base import PASTED, Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.key_rows import KeyRow, RowMaker
@@ -154,6 +154,12 @@ def _open_log(parts: TransportParts) -> Change:
     return Change.NOTHING
 
 
+def _retry_label(parts: TransportParts) -> str:
+    tasks = None if parts.destination is None else parts.destination.tasks
+    amount = 0 if tasks is None else tasks.all_failed
+    return f"{usual_name('retry', amount, picked=False)} failed"
+
+
 def _retry(parts: TransportParts) -> Change:
     """Open the plan to retry all failed tasks of the destination under the cursor."""
     origin = parts.screen.cursor.key
@@ -212,6 +218,7 @@ ROWS: tuple[KeyRow[TransportParts, Change], ...] = (
         "destination",
         _retry,
         refusal=TransportParts.retry_refusal,
+        label=_retry_label,
         is_absent=lambda parts: parts.is_fixed or not _is_destination(parts),
     ),
     make.goes(key("operations", keys.PROBLEMS), Target(keys.OPERATIONS)),

@@ -19,7 +19,7 @@ from textual.strip import Strip
 from tui.terminal.render_cache import Box, CachedRender
 from tui.terminal.sized_screen import SizedWidget
 from tui.text.frames import Frame
-from tui.text.glyphs import UTF8, Glyphs
+from tui.text.glyphs import ASCII, UTF8, Glyphs
 from tui.text.keys import motion_rows
 from tui.text.lines import BLANK_LINE, Line, cells_of
 from tui.text.styles import bracket_chips, mark_words
@@ -56,9 +56,7 @@ class Painted(CachedRender, SizedWidget):
     def _has_brackets(self) -> bool:
         """True if chips are shown by brackets: without colours, or in plain ASCII."""
         loader = getattr(self.app, "theme_loader", None)
-        return (
-            getattr(loader, "is_colorless", False) or getattr(self.app, "glyphs", UTF8) is not UTF8
-        )
+        return getattr(loader, "is_colorless", False) or getattr(self.app, "glyphs", UTF8) is ASCII
 
     def strip_of(self, line: Line) -> Strip:
         """The line as a strip, as wide as the widget."""

@@ -1,5 +1,6 @@
 """Saved filters: `@name` in a filter, and the file that they are kept in."""
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -14,7 +15,13 @@ from engine.index.filter_language import BadFilter, format_term, parse_filter
 from engine.system.files import Flock
 from tests.examples import examples
 
-SAVED = {"old": "age>2h !healthz", "both": "550|421", "inner": "@old", "bad": "fo=1"}
+SAVED = {
+    "old": "age>2h !healthz",
+    "both": "550|421",
+    "inner": "@old",
+    "bad": "fo=1",
+    "neither": "not healthz",
+}
 ODD_TEXTS = ["\U0001f600 \u2764\ufe0f", "\x7f", "\x85", "\u2028", "\ufeff", "\ud83d", "\x1b[31m"]
 ODD_TEXTS += ['\\ "" : # \' / -', " ", ""]
 
@@ -49,14 +56,32 @@ def test_a_name_is_replaced_by_its_clauses() -> None:
     assert [clause.terms for clause in again.clauses] == [clause.terms for clause in found.clauses]
 
 
+def test_a_saved_filter_is_an_operand() -> None:
+    """Beside an operator, the clauses of a saved filter are in parentheses, as its text shows."""
+    texts = {
+        "not @old": "not (age>2h !healthz)",
+        "!@both|x": "!(550|421)|x",
+        "x or @old": "(x or (age>2h !healthz))",
+        "(@old or @both) x": "((age>2h !healthz) or (550|421)) x",
+        "@neither|x": "(not healthz)|x",
+        "!@neither": "!(not healthz)",
+    }
+    for text, expanded in texts.items():
+        found = parse_filter(text, saved=lookup)
+        assert found.text == expanded
+        again = parse_filter(expanded)
+        assert [clause.node for clause in again.clauses] == [
+            clause.node for clause in found.clauses
+        ]
+
+
 @pytest.mark.parametrize(
     ("text", "at", "message"),
     [
         ("x @none", 2, "@none at 3: no such saved filter"),
         ("@bad", 0, '@bad at 1: no field "fo" at 1; known:'),
         ("@inner", 0, "@inner at 1: @old at 1: expected a filter without saved ones"),
-        ("a|@old", 2, 'expected @name as a word of its own, or quotes: "@..." at 3'),
-        ("!@old", 1, 'expected @name as a word of its own, or quotes: "@..." at 2'),
+        ("x|@none", 2, "@none at 3: no such saved filter"),
     ],
 )
 def test_a_wrong_name_is_refused_at_its_column(text: str, at: int, message: str) -> None:
@@ -102,7 +127,11 @@ def test_a_filter_is_saved_and_found(environ: dict[str, str], tmp_path: Path) ->
     assert parse_filter("@on", saved=lookup_in(environ)).text == "age>2h"
 
 
-@given(st.lists(st.text(max_size=20) | st.sampled_from(ODD_TEXTS), min_size=1, max_size=3))
+@given(
+    st.lists(
+        st.text(max_size=20) | st.sampled_from([*ODD_TEXTS, "a or b", "(x"]), min_size=1, max_size=3
+    )
+)
 @example(list(ODD_TEXTS))
 @examples(50)
 def test_any_text_is_found_as_it_was_saved_or_refused(texts: list[str]) -> None:
@@ -118,7 +147,43 @@ def test_any_text_is_found_as_it_was_saved_or_refused(texts: list[str]) -> None:
             else:
                 assert text.isprintable()
                 saved[f"f{number}"] = text
-            assert read_filters(environ) == saved
+            find = lookup_in(environ)
+            assert {name: find(name) for name in read_filters(environ)} == saved
+
+
+def test_a_word_that_became_an_operator_is_refused_with_its_new_form(
+    environ: dict[str, str], path: Path
+) -> None:
+    """A text without brackets may be of a version in which `or` and parentheses were words: it is
+    refused, and both meanings are shown. Saved again or edited, it is found."""
+    old = {
+        "gmail or 421": 'gmail "or" 421',
+        "gmail NOT": 'gmail "NOT"',
+        "(a b|(c) d(e": '"(a" b|"(c)" "d(e"',
+        "kind=(a !and": 'kind="(a" !"and"',
+    }
+    for text, quoted in old.items():
+        path.write_text(json.dumps({"mine": text, "other": "x"}))
+        for find in (
+            lookup_in(environ),
+            lambda name: parse_filter(f"@{name}", saved=lookup_in(environ)),
+        ):
+            with pytest.raises((SavedFilterError, BadFilter)) as refused:
+                find("mine")
+            expected = f"write {json.dumps(quoted)} to find the words, or {json.dumps([text])} for"
+            assert expected in str(refused.value)
+        save_filter(environ, "new", "y")
+        assert lookup_in(environ)("other") == "x"
+        with pytest.raises(SavedFilterError, match="for operators, in"):
+            lookup_in(environ)("mine")
+        path.write_text(f"mine: {json.dumps(quoted)}")  # as the message says
+        assert parse_filter("@mine", saved=lookup_in(environ))
+    save_filter(environ, "mine", "gmail or 421")
+    assert path.read_text().splitlines()[1:] == ['"mine": ["gmail or 421"]']
+    assert lookup_in(environ)("mine") == "gmail or 421"
+    for text in ('err:"user (x) or y" dest~(a|b)', "f(x) order err:or"):
+        path.write_text(json.dumps({"mine": text}))
+        assert lookup_in(environ)("mine") == text
 
 
 def test_a_file_that_would_be_too_large_is_not_written(environ: dict[str, str]) -> None:
@@ -150,6 +215,7 @@ def test_a_name_without_a_filter_says_what_is_saved(tmp_path: Path) -> None:
     ("data", "why"),
     [
         (b"- a\n", 'expected lines such as name: "err~550"'),
+        (b"a: [x, y]\n", 'a: expected a line such as name: "err~550"'),
         (b"a: 5\n", 'a: expected a line such as name: "err~550"'),
         (b"a: [\n", "line 2: expected YAML"),
         (b"a: &a [*a]\n", "line 1: the alias"),

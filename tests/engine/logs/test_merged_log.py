@@ -219,10 +219,34 @@ def test_a_filter_only_leaves_lines_out(all_of: list[list[Said]], words: str, ce
 
 
 phrases = st.sampled_from(
-    ["] [ERROR] ", "error", "550 unk", "ERROR] x", "Unk\u00fcown", "2026-11-20", "", "a"]
+    [
+        "] [ERROR] ",
+        "error",
+        "550 unk",
+        "ERROR] x",
+        "Unk\u00fcown",
+        "2026-11-20",
+        "",
+        "a",
+        "Stra\u00dfe STRASSE",
+    ]
 )
 levels = st.sampled_from(["DEBUG", "INFO", "SUCCESS", "WARN", "Error", "FATAL"])
-searches = ["", "error", "unk", "550|a", "error 550 | x", "!error", "~err", "2026-11", "]"]
+searches = [
+    "",
+    "error",
+    "unk",
+    "550|a",
+    "error 550 | x",
+    "!error",
+    "~err",
+    "2026-11",
+    "]",
+    "strasse",
+    "S",
+    "asst",
+]
+searches += ["STRA\u00dfE", "sx|ras", "!asse"]
 WHEN = "[2026-01-07 12:01:02]"
 others = ["x\n", "\n", "[x] [INFO] y\n", f"{WHEN} INFO\n", f"{WHEN} [] a\n", f"{WHEN} [IN-FO] a\n"]
 others += [f"[{time}] [INFO] a\n" for time in (

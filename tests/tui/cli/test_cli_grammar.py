@@ -99,7 +99,7 @@ TYPING_ERRORS = {
     "prge": "did you mean purge?",
     "relase": "did you mean release",
     "promot": "did you mean promote?",
-    "restor": "did you mean restore?",
+    "restore-": "did you mean restore?",
     "expung": "did you mean expunge?",
     "udno": "did you mean undo?",
     "docter": "did you mean doctor?",

@@ -21,6 +21,7 @@ from engine.operations.plans import Plan, Row, freeze_plan
 from engine.places.place import Place
 from engine.replay.progress import Phase, ReplayProgress
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
+from engine.verbs import VERBS
 from tests import pseudo_terminals
 from tests.console_operator import ConsoleOperator, an_operator, key_of, words
 from tests.console_places import (
@@ -300,7 +301,7 @@ def test_the_rest_stays_in_the_state_of_its_plan() -> None:
     class Running:
         """A rerun of which two tasks are not sent."""
 
-        name, share = "rerun", 0.25
+        words, share = VERBS["rerun"].words(is_paced=True), 0.25
         plan = plans.freeze_plan("rerun", [a_task(n, State.DONE) for n in range(4)], NOW)
         progress = ReplayProgress(planned=4, unsent=2, pace=ReplayPace())
 

@@ -16,7 +16,9 @@ def a_task_in(state: State, edges: Edges) -> Any:
     """The parts of a screen with a task in that state."""
     session = SimpleNamespace(inspector=SimpleNamespace(edges=edges))
     context = SimpleNamespace(arming=SimpleNamespace(read_only=False))
-    return SimpleNamespace(session=session, context=context, verb_state=state)
+    return SimpleNamespace(
+        session=session, context=context, verb_state=state, verb_amount=(1, True)
+    )
 
 
 def labels(state: State, edges: Edges) -> dict[str, str]:

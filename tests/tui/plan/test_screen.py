@@ -514,6 +514,21 @@ async def test_a_filter_that_is_too_long_is_not_in_the_command(tasks: int, named
             assert ("--filter" in command) == (length == 1_000)
 
 
+@pytest.mark.parametrize(("picked", "word"), [(True, "retry"), (False, "replay")])
+async def test_key_and_plan_have_the_same_word(picked: bool, word: str) -> None:
+    """A few marked tasks are retried, all of a list replayed: key, title, prompt and command."""
+    async with an_operator(a_place(a_memory(some_tasks(0, 0, 3))), size=(100, 30)) as operator:
+        await operator.press("4", *(["space", "space"] if picked else ["asterisk"]))
+        await operator.sees(f"R {word}")
+        amount = 2 if picked else 3
+        screen = await operator.opens(PlanScreen, "R")
+        await operator.sees(f"{word.upper()} {amount} TASKS", f"type {amount} to {word} {amount}")
+        counts = screen.facts.counts
+        assert counts is not None
+        command = planning.equivalent_command(counts, screen.session, "", screen.facts.pace)
+        assert command.startswith(f"spooldeck {word} ") and "--rate" not in command
+
+
 @pytest.mark.parametrize("verdict", [Verdict.HELD, Verdict.STUCK, Verdict.UNKNOWN])
 async def test_work_is_touched_only_when_no_worker_has_the_lock(verdict: Verdict) -> None:
     """Verbs for tasks in work are refused unless their worker is gone."""

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from pytest import MonkeyPatch
+from textual.widgets import Input
 
 from engine.config.saved_filters import save_filter
 from engine.index.filter_language import parse_filter
@@ -132,6 +133,24 @@ async def test_what_is_not_finished_leaves_the_list_as_it_was(tmp_path: Path) ->
         assert count.lines[0][0][1] == "strong"
 
 
+async def test_operators_are_completed_and_count(tmp_path: Path) -> None:
+    """Right takes the completion; alternatives in parentheses are filtered while typed, and an open
+    parenthesis leaves the list as it was."""
+    async with filtering(tmp_path) as operator:
+        words = operator.queue.query_one(FilterLine).query_one(Input)
+        await operator.types_for(4, "code=550 o")
+        await operator.types("r")
+        await operator.until(lambda: words._suggestion == "code=550 or ")
+        await operator.press("right")
+        assert operator.filter.words == "code=550 or "
+        await operator.types_for(5, "id:00000008")
+        assert operator.filter.filter.text == "code=550 or id:00000008"
+        operator.asks("code=550 not (id:7")
+        await operator.sees("no ) for the ( at 14")
+        operator.asks("code=550 not (id:00000007 or id:00000003)")
+        await operator.until(lambda: not operator.filter.error)
+
+
 async def test_words_stay_as_they_were_typed(tmp_path: Path) -> None:
     """Enter keeps what was typed, letter by letter, and Esc clears it; where nothing is left, that
     is said in place of the rows; what becomes old enough comes into a list that is filtered by age.
@@ -225,7 +244,13 @@ async def test_an_order_goes_with_a_filter() -> None:
 
 # ---- the command line
 
-FILTERS = ("code=550", "feeds|geoban !state=dlq", "kind~^mail tries>=1 err:timeout", "id:0000001")
+FILTERS = (
+    "code=550",
+    "not (state=dlq or geoban)",
+    "feeds|geoban !state=dlq",
+    "kind~^mail tries>=1 err:timeout",
+    "id:0000001",
+)
 
 
 async def test_the_command_line_finds_the_same(tmp_path: Path, spooldeck: Run) -> None:

@@ -1,25 +1,15 @@
-"""Exports to files, whole or not at all, and copies to the clipboard of the terminal."""
+"""Exports to files, whole or not at all."""
 
 from __future__ import annotations
 
-import base64
 import csv
 import json
-import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine.model import Lease, State, Task
 from tests.console_places import NOW, a_task
-from tui.terminal.clipboard import (
-    DEFAULT_LIMIT_BYTES,
-    LIMIT_VARIABLE,
-    ClipboardTooLong,
-    osc52_sequence,
-)
 from tui.text import task_row
 from tui.text.export import Export, ExportRefused, ExportTable, default_path, path_error
 
@@ -100,33 +90,6 @@ def test_a_cell_is_read_like_its_json() -> None:
     """Lists, objects and flags in a CSV file are written as JSON; an empty list is empty."""
     line = task_row.csv_lines([{"a": ["x", 1], "b": True, "c": [], "d": {"k": None}}], "abcd")
     assert next(csv.reader([line.strip()])) == ['["x", 1]', "true", "", '{"k": null}']
-
-
-@given(st.text(max_size=500))
-def test_a_copy_is_sent_to_the_terminal_encoded(text: str) -> None:
-    """The sequence holds the text in base64, and no control character besides its own frame."""
-    rendered = osc52_sequence(text, {})
-    match = re.fullmatch(r"\x1b\]52;c;([A-Za-z0-9+/=]*)\x07", rendered)
-    assert match is not None
-    assert base64.b64decode(match[1]) == text.encode("utf-8", "replace")
-
-
-def test_a_copy_inside_tmux_is_sent_twice() -> None:
-    """tmux gets it for its own clipboard, and to be handed on with each escape doubled."""
-    plain = osc52_sequence("abc", {})
-    rendered = osc52_sequence("abc", {"TMUX": "/tmp/tmux-0/default,1,0"})
-    assert rendered == plain + "\x1bPtmux;" + plain.replace("\x1b", "\x1b\x1b") + "\x1b\\"
-
-
-@pytest.mark.parametrize(
-    ("limit", "longest"),
-    [("", DEFAULT_LIMIT_BYTES // 4 * 3), ("400", 300), ("a lot", DEFAULT_LIMIT_BYTES // 4 * 3)],
-)
-def test_a_copy_beyond_the_cap_is_refused(limit: str, longest: int) -> None:
-    """A copy that a terminal would cut is not sent; the cap can be configured."""
-    assert osc52_sequence("a" * (longest // 3 * 3), {LIMIT_VARIABLE: limit})
-    with pytest.raises(ClipboardTooLong, match=LIMIT_VARIABLE):
-        osc52_sequence("a" * (longest + 3), {LIMIT_VARIABLE: limit})
 
 
 DIED = str(int(NOW))

@@ -210,14 +210,14 @@ def _continue(setup: Setup, journal: Journal, operation: Operation, options: Pla
         shown_plan = ShownPlan(plan, scope, warnings=warnings)
         if paced := _read_pace(plan, operation.intent):
             facts = replay_options.describe_pace(setup, shown_plan.amount, paced)
-            shown_plan = shown_plan._replace(facts=facts)
+            shown_plan = shown_plan._replace(facts=facts, is_paced=True)
         words = ["journal", operation.op, "--resume"]
         return _shown_or_done(setup, store, shown_plan, options, words, follows=operation)
 
 
 def _read_pace(plan: Plan, intent: Intent) -> settings.ReplayPace | None:
     """The pace of a paced operation when it is continued, without an attending operator."""
-    if not intent.pace or not VERBS[plan.verb].paced_name:
+    if not intent.pace or not VERBS[plan.verb].paced:
         return None
     try:
         return settings.parse_pace(intent.pace)._replace(attended=False)

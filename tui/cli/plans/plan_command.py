@@ -27,7 +27,7 @@ from engine.store import ChangeableStore, ReadableStore
 from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.figures import format_share
 from engine.text.safe import safe_line
-from engine.verbs import VERBS
+from engine.verbs import VERBS, VerbWords
 from tui.cli.setup.output import Progress, columns, print_json, print_lines
 from tui.plan import plan_lines as view
 from tui.text import task_row
@@ -37,9 +37,6 @@ DONE, NOT_ALL_DONE, LOCKED = 0, 1, 2
 
 MAX_LISTED_ROWS = 50
 """Maximum rows listed on screen; JSON lists all."""
-
-COMMAND_NAMES = {"retry": "replay"}
-"""Verbs whose command has another name."""
 
 
 class PlanOptions(NamedTuple):
@@ -62,8 +59,15 @@ class ShownPlan(NamedTuple):
     """Ids of rows that do not fit in the trash, each with the reason."""
     facts: Sequence[tuple[str, str]] = ()
     warnings: Sequence[str] = ()
+    is_paced: bool = False
+    """True if the tasks are sent at a rate."""
     closed: str = ""
     """Why no row may be applied with any count; "" if some may."""
+
+    @property
+    def words(self) -> VerbWords:
+        """What it is called."""
+        return VERBS[self.plan.verb].words(is_paced=self.is_paced and self.amount > 1)
 
     @property
     def amount(self) -> int:
@@ -191,6 +195,7 @@ def show_plan(
         reason=options.reason,
         command=shlex.join(command),
         undo=_undo_words(shown_plan.plan.verb, store.edges, whose),
+        is_paced=shown_plan.is_paced and shown_plan.amount > 1,
         refused=shown_plan.refused,
         transitions=counted.transitions,
     )
@@ -215,7 +220,7 @@ def show_plan(
     more = len(shown_plan.plan.rows) - len(listed)
     if more:
         print(f"  and {more:,} more (--json lists all)")
-    past = VERBS[shown_plan.plan.verb].past
+    past = shown_plan.words.past
     if shown_plan.closed:
         print(f"no task would be {past}: {safe_line(shown_plan.closed)}; nothing was changed")
         return
@@ -252,7 +257,7 @@ def _as_json(shown_plan: ShownPlan, plan_view: view.PlanView) -> dict[str, Any]:
 
 def check_count(shown_plan: ShownPlan, expected_count: int) -> bool:
     """True if a plan has exactly the wanted count; otherwise print an error."""
-    amount, past = shown_plan.amount, VERBS[shown_plan.plan.verb].past
+    amount, past = shown_plan.amount, shown_plan.words.past
     if amount != expected_count:
         why = "".join(f": {reason}" for reason in _why_fewer(shown_plan))
         now = f"{amount:,} would be {past} now, not {expected_count:,}"
@@ -346,15 +351,18 @@ class SignalCounter:
         self.times += 1 if number == signal.SIGINT else 2
 
 
-def print_report(setup: Setup, report: Report, as_json: bool, more: Mapping[str, Any] = {}) -> int:
-    """Print the result of a plan and return the exit code."""
-    verb, done = VERBS[report.plan.verb], len(report.done)
-    words = f"{COMMAND_NAMES.get(verb.name, verb.name)}: {done:,} {verb.past}"
-    setup.log_if_allowed("INFO", f"Operator {words}" + (f" ({report.op})" if report.op else ""))
+def print_report(
+    setup: Setup, report: Report, as_json: bool, outcome: Mapping[str, Any] | None = None
+) -> int:
+    """Print the result of a plan and return the exit code; `outcome` of a paced one."""
+    words = VERBS[report.plan.verb].words(is_paced=outcome is not None)
+    result = f"{words.name}: {len(report.done):,} {words.past}"
+    setup.log_if_allowed("INFO", f"Operator {result}" + (f" ({report.op})" if report.op else ""))
     if as_json:
+        more = {} if outcome is None else {"outcome": outcome}
         print_json({**_accounted(report), **more})
     else:
-        print_lines(view.result_lines(report, columns()))
+        print_lines(view.result_lines(report, columns(), words.past))
         if report.is_undoable:
             # Without a count: tasks claimed in the meantime are excluded.
             back = shlex.join([*setup.command_words, "undo", report.op, "--dry-run"])

@@ -260,7 +260,7 @@ def _print_result(setup: Setup, result: ReplayResult, as_json: bool) -> int:
             for ident, known in result.known_outcomes.items()
         },
     }
-    code = plan_command.print_report(setup, report, as_json, {"outcome": became})
+    code = plan_command.print_report(setup, report, as_json, became)
     if not as_json:
         print_lines([((f" {describe_progress(progress)}"[: columns()], ""),)])
     sys.stdout.flush()

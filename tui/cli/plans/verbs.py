@@ -1,4 +1,4 @@
-"""Plan and apply a verb: `replay`, `rerun`, `purge`, `hold`, `release`, `promote`, `kill`,
+"""Plan and apply a verb: `retry`, `replay`, `rerun`, `purge`, `hold`, `release`, `promote`, `kill`,
 `bounce`, `expire`, `reroute`, `restore`, `expunge`.
 
 --dry-run prints what would happen to each task, and the count; --apply with that count does it.
@@ -28,11 +28,12 @@ from engine.system.command_errors import EX_NOPERM, EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from engine.verbs import VERBS, edges_of
 from tui.cli.plans import plan_command, replay_options
-from tui.cli.plans.plan_command import COMMAND_NAMES, LOCKED, NOT_ALL_DONE, PlanOptions, ShownPlan
+from tui.cli.plans.plan_command import LOCKED, NOT_ALL_DONE, PlanOptions, ShownPlan
 from tui.cli.plans.replay_options import PaceOptions
 from tui.cli.setup.filter_option import note_searched, parse_filter_option, parse_states, read_data
 from tui.cli.setup.output import show_progress
 from tui.plan.plan_lines import warn_of_whole_state
+from tui.plan.planning import has_pace_options
 
 NEEDS_STATE = {"expunge": None}
 """Verbs that need an explicit --state, because the tasks are lost."""
@@ -93,10 +94,11 @@ def act(
     if apply:
         setup.require_writable()
         plan_command.require_reason(setup, reason)
-    is_paced = bool(VERBS[verb].paced_name)
+    is_paced = VERBS[verb].paced is not None
     pace = replay_options.parse_pace(typed) if is_paced else None
     with closing(setup.open_store()) as store:
         shown_plan = _planned_tasks(verb, setup, store, choice)
+        shown_plan = shown_plan._replace(is_paced=pace is not None)
         if wrong := rest_problem(pace, shown_plan.plan.states, store.edges):
             fail(EX_USAGE, f"--rest hold: {wrong}")
         if not apply and is_paced:
@@ -104,7 +106,8 @@ def act(
             shown_plan = shown_plan._replace(facts=facts)
         if not apply:
             command = _verb_command(setup, shown_plan, choice, reason)
-            command += replay_options.typed_options(typed) if is_paced else []
+            has_options = is_paced and has_pace_options(shown_plan.words.name)
+            command += replay_options.typed_options(typed) if has_options else []
             command += ["--apply", str(shown_plan.amount)]
             return _show(setup, store, shown_plan, options, command)
         if not plan_command.check_count(shown_plan, apply):
@@ -175,6 +178,7 @@ def _row_refusals(store: ReadableStore, plan: Plan) -> set[str]:
     } or barred_reasons
 
 
+retry = partial(act, "retry", rate="now")
 replay = partial(act, "retry")
 rerun = partial(act, "rerun")
 purge = partial(act, "purge")
@@ -294,8 +298,7 @@ def _words(
     verb_edges = edges_of(store.edges, verb)
     starts = tuple(dict.fromkeys(start for start, _ in verb_edges if start is not None))
     if not starts:
-        name = COMMAND_NAMES.get(verb, verb)
-        fail(EX_USAGE, f"{name}: not supported at {safe_line(setup.place)}")
+        fail(EX_USAGE, f"{verb}: not supported at {safe_line(setup.place)}")
     if choice.state or choice.ids or filter.mentions_field("state"):
         return parse_states(store, choice.state, starts)
     if verb in NEEDS_STATE or usual not in starts:
@@ -379,7 +382,7 @@ def _verb_command(
 ) -> list[str]:
     """The command for the shown plan, without its pace and its count."""
     plan = shown_plan.plan
-    words = [*setup.command_words, COMMAND_NAMES.get(plan.verb, plan.verb)]
+    words = [*setup.command_words, shown_plan.words.name]
     given = {"state": choice.state, "filter": choice.filter, "reason": reason}
     for name, value in given.items():
         words += [f"--{name}", value] if value else []

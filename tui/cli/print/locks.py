@@ -13,9 +13,10 @@ from engine.index.age_table import Ages
 from engine.locks import process_stats
 from engine.monitor import lock_diagnosis
 from engine.store import Unavailable
+from engine.text.folding import contains_words
 from engine.text.safe import safe_line
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
-from tui.cli.setup.one_look import contains_words, scan_once
+from tui.cli.setup.one_look import scan_once
 from tui.cli.setup.output import Answer, columns
 from tui.cli.setup.places import open_places
 from tui.locks import list_lines as view

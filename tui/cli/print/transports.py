@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from engine.formats.base.format import Setup
 from engine.monitor.transport_health import CountWindow, MailHealth, MailRoutes, TransportHealth
+from engine.text.folding import contains_words
 from engine.text.safe import safe_line
-from tui.cli.setup.one_look import contains_words, scan_place
+from tui.cli.setup.one_look import scan_place
 from tui.cli.setup.output import Answer, columns
 from tui.cli.setup.places import open_places
 from tui.session.place_session import PlaceSession

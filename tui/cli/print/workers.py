@@ -13,10 +13,11 @@ from typing import NamedTuple
 from engine.formats.base.format import Setup
 from engine.store import Unavailable
 from engine.system.command_errors import print_error
+from engine.text.folding import contains_words
 from engine.text.safe import safe_line
 from engine.text.times import format_time
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
-from tui.cli.setup.one_look import contains_words, scan_once
+from tui.cli.setup.one_look import scan_once
 from tui.cli.setup.output import Answer, columns, print_answer, print_controls
 from tui.cli.setup.places import open_places
 from tui.operations import worker_lines as view

@@ -105,8 +105,3 @@ def parse_place_filter(text: str, session: PlaceSession) -> Filter:
     """Parse `--filter` for a place, in the filter language of the console."""
     known = session.inspector
     return parse_filter_option(text, known.states, session.clock(), known.words)
-
-
-def contains_words(text: str, words: str) -> bool:
-    """True if a row contains all these words, ignoring case."""
-    return all(word in text.casefold() for word in words.casefold().split())

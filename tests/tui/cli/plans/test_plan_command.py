@@ -33,6 +33,7 @@ PLANS = {
     "hold": 3,
     "hold --state dlq --filter paper": 6,
     "promote": 3,
+    "retry": 6,
     "replay --rate now": 6,
 }
 """Commands, and to how many tasks they apply."""
@@ -67,6 +68,27 @@ def test_a_dry_run_prints_the_command_that_applies_it(root: Path, act: Command) 
     (operation,) = journal_at(root).operations()
     assert (operation.intent.filter, operation.intent.reason) == ("kind=report n1|n3", "it's old")
     assert f"to undo: spooldeck --root {root} undo {operation.op} --dry-run" in out.splitlines()
+
+
+ONE_WORD = {
+    "retry": "retry",
+    "replay --rate now": "retry",
+    "replay --filter n1": "retry",
+    "replay --rate 3": "replay --rate 3",
+}
+"""What is typed for dead tasks, and the command that is printed for it."""
+
+
+def test_a_command_and_its_result_have_the_word_of_the_act(root: Path, act: Command) -> None:
+    """Without a rate, and of a single task, a replay is a retry, in the printed command too."""
+    for typed, named in ONE_WORD.items():
+        command = act(f"{typed} --dry-run")[1].rpartition(f"--root {root} ")[2]
+        assert command.startswith(named.partition(" ")[0]), typed
+        assert ("--rate" in command) == ("--rate" in named)
+        past = {"retry": "retried", "replay": "replayed"}[command.split()[0]]
+        assert f"would be {past}; nothing was changed" in act(f"{typed} --dry-run")[1]
+    output = act("replay --rate now --filter n1 --apply 1")[1]
+    assert "1 retried = 1" in output
 
 
 REFUSED = {

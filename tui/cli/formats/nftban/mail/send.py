@@ -39,7 +39,7 @@ from engine.text.error_text import error_text
 from engine.text.safe import contract_text, hide_domain, safe_line
 from engine.text.times import format_rough_duration, format_time
 from tui.cli.setup.output import Answer, captured_lines
-from tui.text.glyphs import ASCII, glyphs_of_locale
+from tui.text.glyphs import UTF8, glyphs_of_locale
 from tui.text.task_row import time_fields, with_times
 
 if TYPE_CHECKING:
@@ -357,7 +357,7 @@ def _sign(good: bool, stream: TextIO) -> str:
         sign.encode(stream.encoding)
     except UnicodeEncodeError:
         return ""
-    return "" if glyphs_of_locale(os.environ) is ASCII else sign
+    return sign if glyphs_of_locale(os.environ) is UTF8 else ""
 
 
 def _not_sent(error: Exception, prefix: str = "") -> int:

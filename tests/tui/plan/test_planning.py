@@ -1,0 +1,49 @@
+"""One word for one act: the verb's table names it in plans, results, journal and commands."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.operations.journal import Intent, Who
+from engine.verbs import VERBS, Verb, VerbWords
+from tests.documents import ROOT
+from tui.cli.commands import COMMAND_WORDS
+from tui.plan import planning
+from tui.plan.plan_lines import EFFECTS
+from tui.session.history import operation_words
+from tui.text import keys
+
+COMMANDS = {" ".join(word.path) for word in COMMAND_WORDS}
+WORDS = [
+    (one, paced, one.words(is_paced=paced)) for one in VERBS.values() for paced in (False, True)
+]
+
+
+@pytest.mark.parametrize(("verb", "paced", "words"), WORDS)
+def test_an_act_has_one_word(verb: Verb, paced: bool, words: VerbWords) -> None:
+    """A retry is now and a replay is paced: journal, command and manual have the word of the plan,
+    also for an intent of an earlier version, whose pace tells them apart."""
+    pace = {"rate": 2.0} if paced else {}
+    assert operation_words(Intent(verb.name, Who("ana"), "", pace=pace)) == words
+    assert words.name in EFFECTS
+    assert words.name in COMMANDS
+    assert words.name in (ROOT / "MANUAL.md").read_text()
+
+
+def test_the_words_of_the_paced_acts() -> None:
+    """Only what runs tasks again has words of its own when it is paced."""
+    paced = {verb.name: verb.paced for verb in VERBS.values() if verb.paced}
+    assert paced == {"retry": ("replay", "replayed"), "rerun": ("rerun", "rerun")}
+
+
+def test_keys_are_named_like_their_verbs() -> None:
+    """Each key that plans a verb has its word, until the tasks say that it means another."""
+    assert [key.hint for key in keys.verb_keys()] == [key.verb for key in keys.verb_keys()]
+
+
+def test_few_picked_tasks_are_retried_and_others_replayed() -> None:
+    """Eleven tasks picked by hand, or a single one, are retried now; all of a filter replayed."""
+    usual = planning.is_usually_paced
+    assert [usual("retry", n, picked=True) for n in (1, 11, 12)] == [False, False, True]
+    assert [usual("retry", n, picked=False) for n in (0, 1, 2)] == [False, False, True]
+    assert not usual("purge", 100, picked=False)
