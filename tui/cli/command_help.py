@@ -249,10 +249,10 @@ edit | id text, dry_run flag, values object
 note | id text, text text?
 notes | id text, when time, who text, text text
 retry, replay, rerun, purge, hold, release, promote, kill, bounce, expire, reroute, restore, \
-expunge, trash restore, bullmq schedulers --dry-run, undo --dry-run | verb text, filter text, scope text, \
-undoes text?, planned number, acted_on number, refused text?, bytes number?, measured number, \
-oldest time?, newest time?, facts text{}, warnings text[], exact flag, undo text, twin text, rows \
-row[]
+expunge, trash restore, bullmq schedulers --dry-run, undo --dry-run | verb text, filter text, \
+scope text, undoes text?, planned number, acted_on number, refused text?, bytes number?, \
+measured number, oldest time?, newest time?, facts text{}, warnings text[], exact flag, \
+undo text, twin text, rows row[]
 --apply, bullmq schedulers --apply | verb text, op text?, planned number, done text[], gone \
 text[], failed text{}, excluded text{}, unapplied text{}, new_ids text{}, notes number{}, exact \
 flag, trouble text, ...

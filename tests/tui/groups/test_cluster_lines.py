@@ -101,7 +101,9 @@ async def test_the_screen_follows_the_log(spool: Spool) -> None:
         assert row(operator).endswith("yes")
         await off(spool.succeeds, 9)
         await operator.until(lambda: row(operator).endswith("no (1m)"))
-        await operator.sees("12 new mail_send succeeded since", "R plans to replay 5 tasks: it stopped")
+        await operator.sees(
+            "12 new mail_send succeeded since", "R plans to replay 5 tasks: it stopped"
+        )
 
 
 async def test_the_command_line_follows_the_log(spool: Spool, spooldeck: Run) -> None:
