@@ -88,7 +88,13 @@ def _contract(text: str, source: str, before: float | None) -> LogLine | None:
     when = parse_local_time(text[1:20], before)
     if when is None:
         return None
-    return LogLine(when, level.upper(), message.removeprefix(" "), source)
+    return LogLine(when, _upper(level), message.removeprefix(" "), source)
+
+
+@lru_cache(maxsize=64)
+def _upper(level: str) -> str:
+    """A level in upper case; the same object for each line: many thousands are kept."""
+    return level.upper()
 
 
 def parse_local_time(stamp: str, before: float | None = None) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from engine.logs.log_line import LogLine
@@ -149,6 +149,13 @@ def parse_event(line: LogLine) -> TaskEvent | None:
     return None
 
 
+@lru_cache(maxsize=4096)
+def _shared(text: str) -> str:
+    """The first object of equal texts: an id stands in several lines, a kind in nearly all, and
+    tens of thousands of events are kept."""
+    return text
+
+
 def _event(line: LogLine, groups: dict[str, str], row: _EventRow) -> TaskEvent:
     is_mail, id, error = bool(row.transport), groups.get("id", ""), groups.get("error", "")
     if id == INLINE_ID:
@@ -157,8 +164,8 @@ def _event(line: LogLine, groups: dict[str, str], row: _EventRow) -> TaskEvent:
         error = error or line.text
     return TaskEvent(
         line.when,
-        id,
-        groups.get("kind") or kind_of(id) or (MAIL_KIND if is_mail else ""),
+        _shared(id),
+        _shared(groups.get("kind") or kind_of(id) or (MAIL_KIND if is_mail else "")),
         # A mail with an id belongs to a task: the queue log decides whether it is retried.
         what=EventKind.FAILED if is_mail and id and row.what is EventKind.BURIED else row.what,
         error=error,

@@ -12,8 +12,8 @@ from engine.logs.recent_lines import RecentLines
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.monitor.latency import LatencyMeter
 
-MAX_EVENTS = 50_000
-"""Maximum events kept: about 20 MiB, one hour of 14 tasks per second."""
+MAX_EVENTS = 40_000
+"""Maximum events kept: about 16 MiB, one hour of 4 tasks per second, each with three events."""
 
 MAX_STARTS = 1_000
 

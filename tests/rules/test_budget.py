@@ -104,7 +104,7 @@ LINES = {
     "engine.index": 3300,
     "engine.live": 2100,
     "engine.locks": 2000,
-    "engine.logs": 3250,
+    "engine.logs": 3300,
     "engine.mail": 950,
     "engine.mail.message": 850,
     "engine.mail.send": 2900,
