@@ -151,8 +151,8 @@ def parse_event(line: LogLine) -> TaskEvent | None:
 
 @lru_cache(maxsize=4096)
 def _shared(text: str) -> str:
-    """The first object of equal texts: an id stands in several lines, a kind in nearly all, and
-    tens of thousands of events are kept."""
+    """The first object of equal texts: several lines have the same id, nearly all the same kind,
+    and tens of thousands of events are kept."""
     return text
 
 
