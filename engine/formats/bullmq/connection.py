@@ -357,7 +357,7 @@ class Connection:
             return ServerFacts()
         if int(info.get("cluster_enabled", 0)):
             raise Unavailable(f"{self._place.text}: {IN_CLUSTER}")
-        if info.get("redis_mode") == "sentinel":
+        if "sentinel" in (info.get("redis_mode"), info.get("server_mode")):  # the second: Valkey
             from engine.formats.bullmq.sentinel import master_names
 
             masters = master_names(self.call("SENTINEL", "MASTERS"))

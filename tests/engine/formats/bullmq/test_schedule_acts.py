@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import pytest
@@ -62,12 +63,14 @@ Operate: TypeAlias = Callable[..., Operator]
 
 
 @pytest.fixture
-def operate(redis_url: str, own_state: None) -> Operate:
+def operate(redis_url: str, own_state: None, tmp_path: Path) -> Operate:
     """Make an operator whose clock shows a time in epoch milliseconds, or the true time."""
 
     def operate(now: int | None = None, place: str = redis_url) -> Operator:
         clock = time.time if now is None else lambda: now / 1000
-        return Operator(setup_for(Config(), place, {}), clock)
+        return Operator(
+            setup_for(Config(), place, {"XDG_STATE_HOME": str(tmp_path / "state")}), clock
+        )
 
     return operate
 
