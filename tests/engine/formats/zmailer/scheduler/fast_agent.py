@@ -12,7 +12,8 @@ import sys
 
 _match = re.compile(rb"r .{10}(\S+) (\S+) (\S+) (\S+)$").match
 EVENTS = os.open("../events", os.O_WRONLY)
-OWN_PID = b"%6d" % os.getpid()
+LOCK = b"~%6d" % os.getpid()
+"""Tag and PID; one of seven digits reaches into the next slot."""
 
 
 def serve(path: bytes, host: bytes) -> int:
@@ -25,7 +26,7 @@ def serve(path: bytes, host: bytes) -> int:
     data = os.read(file, os.fstat(file).st_size)
     for line in data.split(b"\n"):
         match = _match(line)
-        if match and match[2] == host and lock(file, at, b"~" + OWN_PID):
+        if match and match[2] == host and lock(file, at, LOCK):
             count += 1
             answer(file, path, at, match[3])
         at += len(line) + 1
@@ -37,7 +38,7 @@ def lock(file: int, at: int, mark: bytes) -> bool:
     """Write tag and slot of a recipient that is to do, or that we have."""
     fcntl.lockf(file, fcntl.LOCK_EX)
     try:
-        if os.pread(file, 7, at + 1) not in (b" " * 7, b"~" + OWN_PID):
+        if os.pread(file, len(LOCK), at + 1) not in (b" " * len(LOCK), LOCK):
             return False
         os.pwrite(file, mark, at + 1)
         return True
@@ -60,7 +61,7 @@ def answer(file: int, path: bytes, at: int, user: bytes) -> None:
             status, tag = b"ok3", b"+"
     if tag != b" ":
         os.write(EVENTS, b"%b %d\n" % (user, os.getpid()))
-    lock(file, at, tag + b" " * 6)
+    lock(file, at, tag.ljust(len(LOCK)))
     write(b"%b/%d\t\t%b of %b" % (ident, at, status, user))
 
 
