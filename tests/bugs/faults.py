@@ -248,7 +248,7 @@ FAULTS: tuple[Fault, ...] = (
           ("if listed is None else listed", "if listed is None else set()")),
     fault("starts before its log line", "a handler that ends the machine leaves no line of its task",
           "engine/work/worker.py",
-          "tests/crash/test_crash.py::test_at_every_point_nothing_is_lost[command]",
+          "tests/engine/work/test_worker.py::test_log_lines_are_written_before_the_handler_starts",
           ("        self._services.write_log()\n        try:\n            self._threads.start",
            "        try:\n            self._threads.start")),
     fault("takes a listed name for an unchanged task",

@@ -508,17 +508,23 @@ def test_log_lines_are_written_before_the_handler_starts(queue: WorkQueue) -> No
         written.extend(lines)
         lines.clear()
 
-    def handler(task: Task, context: Context) -> None:
-        assert written[-1] == f"Executing: {task.description}"
-
     queue.fill(2)
-    run = queue.run(
-        {"job": handler},
+    worker = queue.worker(
+        {"job": lambda task, context: None},
         log=lambda level, text: lines.append(text),
         write_log=write,
         write_counts=lambda: counts.append(written[-1]),
     )
-    assert run.done == 2
+    start, started = worker._threads.start, list[str]()
+
+    def start_recorded(job: Any, busy: int) -> None:
+        assert lines == []
+        started.append(written[-1])
+        start(job, busy)
+
+    worker._threads.start = start_recorded  # type: ignore[method-assign]
+    assert worker.process_all(until_idle=True).done == 2
+    assert started == [f"Executing: job {number}" for number in (1, 2)]
     assert (written[-1], lines) == (f"Task completed: {queue_id(2)} (job)", [])
     assert counts[-1] == written[-1]
 
