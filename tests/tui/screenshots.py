@@ -159,6 +159,7 @@ def main() -> int:
     BUILD.mkdir(parents=True, exist_ok=True)
     made: set[Path] = set()
     os.environ["TZ"] = "UTC"  # logs are written in local time
+    os.environ["COLORTERM"] = "truecolor"  # else a theme with few colours may be used
     time.tzset()
     with made_days() as days:
         if not asked.names or DEMO in asked.names:
