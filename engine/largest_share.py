@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from engine.model import State
+from engine.values import NamedTuple
 
 
 class LargestShare(NamedTuple):

@@ -5,7 +5,9 @@ takes 12 ms to import, more than Python itself, and a frozen one five times as l
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
+
+from engine.values import NamedTuple
 
 
 class _EmptyMapping(dict[str, str]):

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from engine import schedules
 from engine.model import Task
 from engine.schedules import Schedule
+from engine.values import NamedTuple
 
 DAY_SECONDS = 86400.0
 

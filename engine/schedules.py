@@ -8,9 +8,9 @@ Four kinds: `exponential` (each wait twice the one before), `linear` (longer by 
 # Without `from __future__ import annotations`: named tuples compile each annotation that is text.
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import NamedTuple
 
 from engine.text.durations import UNITS, parse_duration
+from engine.values import NamedTuple
 
 
 class Schedule(NamedTuple):

@@ -6,7 +6,7 @@ uptime of the system confirms it, or if it is short. Pure functions: no clock, n
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from engine.values import NamedTuple
 
 STEP_SECONDS = 3600.0
 """From this difference between clock and uptime on, the clock was set; an unconfirmed gap between

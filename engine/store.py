@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from engine.model import (
     ChangeSource,
@@ -23,6 +23,7 @@ from engine.model import (
     Task,
 )
 from engine.policy import RetryPolicy
+from engine.values import NamedTuple
 
 MAX_PART_BYTES = 1 << 20
 """Bytes: the most that `Store.read` returns of one part of a task."""

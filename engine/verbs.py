@@ -3,9 +3,10 @@
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.model import Edge, Edges, State, Task, accept_only_now
+from engine.values import NamedTuple
 
 VerbFunction: TypeAlias = Callable[..., Task | None]
 """(task, now in epoch seconds UTC, the verb's own keyword arguments) -> the changed task, or None

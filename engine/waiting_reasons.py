@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from engine import verbs
 from engine.model import STALLED_KEY, WAITS_KEY, Lease, LockEvidence, State, Task, Verdict
 from engine.policy import is_due
 from engine.text.safe import safe_line
 from engine.text.times import format_deadline, format_rough_duration
+from engine.values import NamedTuple
 
 NO_WORKER_SECONDS = 900.0
 """Seconds without a run after which no worker seems to serve a queue: three rounds of the real

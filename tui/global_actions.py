@@ -6,13 +6,14 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from textual.app import App, SuspendNotSupported
 
 from engine.model import State
 from engine.store import StoreError
 from engine.text.figures import format_count
+from engine.values import NamedTuple
 from tui.key_tables import keys_on
 from tui.plan import planning
 from tui.screens import palette_commands

@@ -1,10 +1,11 @@
 """The subjects of alerts, and the warnings that an operator accepts (`alerts.accepted`)."""
 
 from enum import StrEnum
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from engine.config import validators
 from engine.config.validators import ConfigLocation
+from engine.values import NamedTuple
 
 
 class AlertKind(StrEnum):

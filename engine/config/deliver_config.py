@@ -2,11 +2,12 @@
 
 import ipaddress
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, TypeAlias
 
 from engine.config import validators
 from engine.config.validators import ConfigLocation
 from engine.schedules import Schedule, exponential
+from engine.values import NamedTuple
 
 IpNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 

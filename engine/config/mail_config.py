@@ -6,7 +6,7 @@ include conf.d/mail.conf and conf.d/mail.conf.local.
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from engine.config.nftban_variables import (
     CONFIG_FILES,
@@ -37,6 +37,7 @@ from engine.config.validators import (
     whole_number_check,
 )
 from engine.policy import Rate
+from engine.values import NamedTuple
 
 METHODS = ("postfix", "sendmail", "exim", "msmtp", "curl", "mailx")
 """The transports in the order in which they are tried (contract, "Mail Delivery System")."""

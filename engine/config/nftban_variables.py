@@ -5,7 +5,7 @@ The files are never executed: only plain assignments are parsed (`engine.config.
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.config import shell_assignments, validators
 from engine.config.shell_assignments import Variable
@@ -13,6 +13,7 @@ from engine.config.validators import Check, ConfigError, ConfigLocation
 from engine.system import files
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 DATA_DIR = "/var/lib/nftban"
 CONFIG_DIR = "/etc/nftban"

@@ -22,7 +22,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from engine import policy
 from engine.config.alert_kinds import AcceptedAlert, check_accepted
@@ -70,6 +70,7 @@ from engine.policy import Rate, RetryPolicy
 from engine.schedules import Schedule
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 SEARCH_PATHS = (
     "./spooldeck.yaml",

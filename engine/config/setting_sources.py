@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from errno import EACCES, ENOENT, ENOTDIR
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.config import yaml_file
 from engine.config.nftban_variables import CONFIG_DIR, CONFIG_FILES, config_dir
@@ -31,6 +31,7 @@ from engine.text.error_text import error_text
 from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line
 from engine.text.times import describe_limit
+from engine.values import NamedTuple
 
 SHOWN = (
     "theme",

@@ -10,7 +10,8 @@ ignored, because the file is not ours.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from engine.values import NamedTuple
 
 
 class Variable(NamedTuple):

@@ -4,7 +4,7 @@
 import math
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from engine.config.place_address import (
     Address,
@@ -18,6 +18,7 @@ from engine.schedules import Schedule, parse_schedule
 from engine.text.decode import MAX_COUNT
 from engine.text.durations import UNITS, duration_hint, parse_duration
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 
 class ConfigError(Exception):

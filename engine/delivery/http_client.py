@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpcore
 import httpx
@@ -24,6 +24,7 @@ from engine.delivery.network_errors import DeliveryError
 from engine.delivery.url_guard import UrlGuard
 from engine.destinations.destination import origin_of
 from engine.override import override
+from engine.values import NamedTuple
 from engine.version import VERSION
 
 MAX_ANSWER_BYTES = 1 << 20

@@ -6,11 +6,12 @@ import base64
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.delivery.network_errors import BAD_DATA, DeliveryError
 from engine.destinations.destination import origin_of
 from engine.store import MAX_PART_BYTES
+from engine.values import NamedTuple
 
 METHODS = ("POST", "PUT", "PATCH", "DELETE", "GET", "HEAD")
 

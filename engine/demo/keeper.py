@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from engine import verbs
 from engine.demo.demo import CONFIG_FILE, FAILED, READY, describe_exit, place_address
@@ -28,6 +28,7 @@ from engine.policy import RetryPolicy
 from engine.store import Store
 from engine.system import files
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 from engine.work.outcomes import task_after_failure
 
 MINUTE, HOUR = 60.0, 3600.0

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from engine.config.place_address import Address
 from engine.store import Unavailable
@@ -24,6 +24,7 @@ from engine.system.cleanup import closed_on_error
 from engine.system.users import Account
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 PATIENCE_SECONDS = 5.0
 """Longest wait for a lock, for a statement, and for a connection."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from engine.model import EMPTY
 from engine.schedules import Schedule
 from engine.store import Gone, Unavailable
+from engine.values import NamedTuple
 
 RECORD_SECONDS = 10.0
 """A repeated success or failure is recorded again only after so many seconds, for its fsync."""

@@ -11,13 +11,13 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import NamedTuple
 
 from engine.config.queue_config import OutboxConfig
 from engine.destinations.database import BadValue, SqlAnswer, SqlDatabase, Value
 from engine.model import State, Task
 from engine.schedules import Schedule, exponential
 from engine.store import Gone, ReadableStore, Unavailable, Unsupported
+from engine.values import NamedTuple
 
 MAX_KEYS = 500
 """Keys in one statement."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.config.place_address import Address
 from engine.destinations.database import PATIENCE_SECONDS, NoTable, SqlAnswer, SqlDatabase, Value
 from engine.destinations.destination import Destination
 from engine.store import Gone, Unavailable
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 TABLE = "destinations"
 

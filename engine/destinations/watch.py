@@ -7,13 +7,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import NamedTuple
 
 from engine.destinations import destination as destinations
 from engine.destinations.destination import Destination, Registry, update
 from engine.model import State, Task
 from engine.store import Gone, Unsupported
 from engine.text.times import format_time
+from engine.values import NamedTuple
 
 
 class DestinationState(StrEnum):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 MAX_LISTED = 3
 """Number of findings listed one by one; the rest is only counted."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
 from functools import cache, partial
 from itertools import islice
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from engine.config import queue_config
 from engine.config.place_address import Address, BadAddress, is_url, parse_address, places_folder
@@ -32,6 +32,7 @@ from engine.formats.zmailer import format as zmailer
 from engine.store import Unavailable
 from engine.system.command_errors import EX_USAGE, fail
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 _FIRST = [
     kannader.FORMAT,

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, islice, pairwise
 from operator import sub
-from typing import NamedTuple
 
 from engine.index.counted_rows import TASKS, UNITS, counted_rows
 from engine.index.reader import Reader
 from engine.index.schema import STATE_NUMBERS, Query, query_condition
 from engine.model import State
+from engine.values import NamedTuple
 
 BOUNDS_MINUTES = (5, 10, 20, 40, 80, 160, 320, 640, 1280)
 """Upper bounds of the age buckets in minutes; one more bucket follows the last."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.index.reader import Reader
 from engine.index.schema import STATE_NUMBERS, clean_text
 from engine.largest_share import WAITING_STATES, LargestShare, find_largest
 from engine.model import State, Task
+from engine.values import NamedTuple
 from engine.verbs import TOKEN_LENGTH
 
 

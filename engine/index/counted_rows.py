@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from engine.index.filter_language import ACCOUNT_FIELD
 from engine.index.reader import Reader
+from engine.values import NamedTuple
 
 TASKS, RECIPIENTS = "tasks", "recipients"
 UNITS = (TASKS, TASKS, RECIPIENTS, f"{RECIPIENTS} and other tasks")

@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.index.mail_columns import domain_key
 from engine.model import State
@@ -33,6 +33,7 @@ from engine.text.durations import parse_duration
 from engine.text.filter_words import OPERATORS, match_operator, quote_value
 from engine.text.folding import fold_case, is_normal_alone, normalize_text
 from engine.text.time_expressions import Clock, RelativeTime
+from engine.values import NamedTuple
 
 MAX_FILTER_CHARS, MAX_FILTER_TERMS = 1_000, 100
 """Maximum characters of a filter, typed and with saved filters in place; maximum words and

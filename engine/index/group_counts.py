@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.destinations.watch import CountedTasks, DestinationTasks
 from engine.index.counted_rows import TASKS, UNITS, counted_rows
 from engine.index.reader import Reader
 from engine.index.schema import STATE_NUMBERS, STATES, Query, query_condition
 from engine.model import State
+from engine.values import NamedTuple
 
 MAX_GROUPS = 200
 """Maximum groups returned, the largest first; the others are counted."""

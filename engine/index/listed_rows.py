@@ -10,10 +10,10 @@ import sqlite3
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
-from typing import NamedTuple
 
 from engine.index.schema import ALL_STATES, SORTED_ROWS, STATE_NUMBERS, TASK_COLUMNS, Query, Values
 from engine.model import State
+from engine.values import NamedTuple
 
 BLOCK_ROWS = 512
 """Rows of a block after a split; it is split again at twice as many.

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from engine.index.filter_language import RECIPIENTS_FIELDS, Clause, Filter
@@ -31,6 +31,7 @@ from engine.index.schema import (
 from engine.model import Problem, State, Task
 from engine.operations.plan_rows import Row
 from engine.system.cleanup import closed_on_error
+from engine.values import NamedTuple
 
 MAX_FIRST_ROWS = 1000
 """A search for rows up to this position does not store the others: by id it reads the index in

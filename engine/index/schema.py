@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from engine.index.filter_language import NO_FILTER, SEPARATOR, Filter, Value, fold_searched
 from engine.index.mail_columns import MAIL_COLUMNS, NO_MAIL, mail_values, split_recipients
@@ -19,6 +19,7 @@ from engine.policy import died_at
 from engine.text import error_pattern
 from engine.text.safe import ERROR_LIMIT
 from engine.text.time_expressions import RelativeTime
+from engine.values import NamedTuple
 
 STATES = tuple(State)
 """The number of a state in the index is its position here."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.index.listed_rows import RowPositions
 from engine.index.mail_columns import NO_MAIL
@@ -38,6 +38,7 @@ from engine.index.schema import (
 )
 from engine.model import Missing, Problem, State, Task
 from engine.system.cleanup import closed_on_error
+from engine.values import NamedTuple
 
 Key: TypeAlias = tuple[int, str, str]
 """State, id and queue: the identity of a row."""

@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
 
 from engine.index.schema import CHUNK_ROWS
 from engine.index.writer import IndexDelta, Writer
@@ -24,6 +23,7 @@ from engine.model import Edges, Missing, Problem, State, Task, TaskCounts
 from engine.store import Control, ReadableStore, Unavailable
 from engine.system.temp_dir import TempDir
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 
 FIRST_BATCH_ROWS = 100
 """Rows in a transaction at the beginning of a full scan, so that the first appear immediately."""

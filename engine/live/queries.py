@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from engine.index import age_table, backlog, error_clusters
 from engine.index.age_table import NO_AGES, Ages
@@ -24,6 +24,7 @@ from engine.operations import plans
 from engine.operations.plan_rows import MAX_ROWS_IN_MEMORY
 from engine.operations.plans import Plan, Row
 from engine.store import Unavailable
+from engine.values import NamedTuple
 from engine.verbs import VERBS
 
 T = TypeVar("T")

@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable, Container, Iterable, Mapping, Set
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
 
 from engine.system import files
+from engine.values import NamedTuple
 
 STEP_MS, GATHER_MS = 10, 20
 """Milliseconds: interval at which watchfiles checks for events; longest time to collect them."""

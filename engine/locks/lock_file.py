@@ -26,10 +26,10 @@ from __future__ import annotations
 
 import os
 import time
-from typing import NamedTuple
 
 from engine.system.cleanup import closing_fd
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 MAX_PID = 2**22
 """The largest PID that the kernel assigns (`PID_MAX_LIMIT`)."""

@@ -12,13 +12,13 @@ import errno
 import os
 import select
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from engine.locks import lock_file
 from engine.locks.lock_file import LockClaim
 from engine.model import Verdict
 from engine.text.safe import safe_line
 from engine.text.times import describe_limit, format_rough_duration, format_time
+from engine.values import NamedTuple
 
 CLOCK_SLACK_SECONDS = 2.0
 """Seconds by which two clock readings of one event may differ: each is rounded to seconds."""

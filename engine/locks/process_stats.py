@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from engine.locks import lock_file
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
+from engine.values import NamedTuple
 
 MAX_FILES = 512
 """Maximum number of open files to examine; further ones are shown as "more"."""

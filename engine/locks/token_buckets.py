@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from math import inf
-from typing import NamedTuple
 
 from engine import policy
 from engine.policy import UNITS_PER_TOKEN, Bucket, Rate
 from engine.system import files
 from engine.system.cleanup import closing_fd
+from engine.values import NamedTuple
 
 ALL_KINDS = ""
 """Name of the bucket that applies to all kinds."""

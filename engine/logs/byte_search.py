@@ -6,7 +6,6 @@ that contain a word of the filter are decoded, and for a level alone none."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from engine.logs.log_file import NO_TIME, FileEntry, LogFile
 from engine.logs.log_filter import (
@@ -20,6 +19,7 @@ from engine.logs.log_filter import (
 )
 from engine.logs.log_line import is_repeated, parse_local_time
 from engine.text import safe_regex
+from engine.values import NamedTuple
 
 _HEAD: tuple[tuple[tuple[str, str], ...], ...] = (
     (("[", ""),),

@@ -6,12 +6,12 @@ import json
 import os
 import time
 from datetime import datetime
-from typing import NamedTuple
 
 from engine.system import files
 from engine.system.cleanup import closing_fd
 from engine.text import decode
 from engine.text.safe import ERROR_LIMIT, safe_line
+from engine.values import NamedTuple
 
 SUCCESS, FAILED, SPOOLED = "success", "failed", "spooled"
 

@@ -12,12 +12,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from engine.system import files
 from engine.system.cleanup import closing_fd
 from engine.text.figures import format_bytes
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 MAX_BYTES = 64 << 20
 """Bytes of all output of a place."""

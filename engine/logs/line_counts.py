@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from typing import NamedTuple
 
 from engine.logs.byte_search import contract_lines, count_matches, line_bytes, may_match_cells
 from engine.logs.log_file import NO_TIME, LogFile
@@ -21,6 +20,7 @@ from engine.logs.merged_log import (
     open_back_to,
 )
 from engine.override import override
+from engine.values import NamedTuple
 
 _heads_of = re.compile(rb"^\[(.{19})\] \[([A-Za-z]+)\]", re.MULTILINE).findall
 

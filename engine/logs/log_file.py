@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import count
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.logs.log_filter import INFO, level_rank
 from engine.logs.log_line import (
@@ -25,6 +25,7 @@ from engine.logs.log_line import (
     time_before,
 )
 from engine.logs.unpacked_file import UnpackedFile
+from engine.values import NamedTuple
 
 CELL_BYTES = 64 * 1024
 """Bytes of a cell; also the maximum bytes of a line."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.logs.log_line import parse_log_line
 from engine.text import safe_regex
 from engine.text.folding import LETTERS_LIKE_ASCII, fold_case
 from engine.text.time_expressions import Clock, RelativeTime, parse_time
+from engine.values import NamedTuple
 
 LEVEL_RANKS = {
     **dict.fromkeys(("TRACE", "DEBUG"), 0),

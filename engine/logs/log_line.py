@@ -8,10 +8,11 @@ import time
 from calendar import isleap, timegm
 from collections.abc import Callable, MutableMapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.text import decode
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 _CHUNK = 64 * 1024
 

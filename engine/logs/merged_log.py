@@ -9,7 +9,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from engine.logs.byte_search import matching_entries, may_match_cells
 from engine.logs.log_file import (
@@ -25,6 +25,7 @@ from engine.logs.log_filter import ALL_LINES, LineFilter, lines_naming_task
 from engine.logs.log_line import LogLine
 from engine.logs.rotated_log import NO_LOG_FILE, RotatedLog
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 STEP_CELLS = 16
 """Maximum cells that one step reads: 1 MiB."""

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from enum import StrEnum
 from functools import cache, lru_cache
-from typing import NamedTuple
 
 from engine.logs.log_line import LogLine
 from engine.text import error_pattern
+from engine.values import NamedTuple
 
 
 class EventKind(StrEnum):

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
+
+from engine.values import NamedTuple
 
 WINDOW_BYTES = 8 << 20
 """Unpacked bytes that are kept; at most twice as many for a moment."""

@@ -3,7 +3,8 @@
 import os
 import re
 from contextlib import suppress
-from typing import NamedTuple
+
+from engine.values import NamedTuple
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?").fullmatch
 _MAX_HOSTS_BYTES = 1 << 20

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from engine.values import NamedTuple
 
 
 class Reason(StrEnum):

@@ -7,9 +7,10 @@ Servers differ in which line ends they accept, so every variant is refused.
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import IO, BinaryIO, NamedTuple
+from typing import IO, BinaryIO
 
 from engine.mail.model import BadMail
+from engine.values import NamedTuple
 
 END_OF_MAIL = b".\r\n"
 """The line that ends a mail."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.config.alert_kinds import AlertKind as AlertKind
 from engine.config.queue_config import Thresholds
@@ -30,6 +30,7 @@ from engine.text.figure import Figure
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_duration, format_rough_duration, format_time
+from engine.values import NamedTuple
 
 CLOCK_SKEW_SECONDS = 60.0
 """Clock skew in seconds: how far the clock of a log or metrics file may be ahead of our clock."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from math import inf, isfinite
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.config.queue_config import Thresholds
 from engine.locks.token_buckets import ALL_KINDS, BucketState
@@ -23,6 +23,7 @@ from engine.monitor.throughput import (
 from engine.policy import DAY_SECONDS, seconds_to_spend
 from engine.text.safe import safe_line, state_name
 from engine.text.times import format_deadline, format_rough_duration, format_time
+from engine.values import NamedTuple
 from engine.waiting_reasons import describe_time_to_empty
 
 MIN_TREND_TASKS = 2

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from math import ceil, inf
 from operator import attrgetter
-from typing import NamedTuple
 
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.monitor.throughput import HISTORY_SECONDS
+from engine.values import NamedTuple
 
 MAX_KINDS = 50
 """Maximum kinds kept; names in logs are not under our control."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import NamedTuple
 
 from engine.locks import process_stats
 from engine.locks.process_stats import ProcessDelta, ProcessStats
@@ -18,6 +17,7 @@ from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import LockEvidence, Verdict
 from engine.text.safe import safe_line
 from engine.text.times import describe_limit, format_rough_duration, format_time
+from engine.values import NamedTuple
 
 RUN_WINDOW_SECONDS = 600.0
 """Seconds before the lock's last heartbeat over which started tasks are counted."""

@@ -8,7 +8,6 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 from types import MappingProxyType
-from typing import NamedTuple
 
 from engine.logs.log_line import LogLine
 from engine.logs.recent_lines import RecentLines
@@ -31,6 +30,7 @@ from engine.monitor.transport_health import (
 )
 from engine.text.error_pattern import fold_error, pattern_name
 from engine.text.times import format_rough_duration
+from engine.values import NamedTuple
 
 MAX_ERROR_PATTERNS = 32
 """Error patterns kept for each transport; further ones are counted together."""

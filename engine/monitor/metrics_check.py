@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.model import State
 from engine.monitor.prometheus import Samples
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 MetricsReading: TypeAlias = Samples | str | None
 """Parsed metrics file; or the reason why it could not be read; None: the place has none."""

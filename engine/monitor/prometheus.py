@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from math import isfinite
-from typing import NamedTuple
 
 from engine.system import files
 from engine.system.cleanup import closing_fd
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 QUEUE_COUNTERS = ("processed_total", "failed_total", "retries_total", "dlq_total")
 """Counters reported in `queue.prom`, by the names of their files."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import NamedTuple
 
 from engine.model import State
 from engine.monitor.recorder import SAMPLE_INTERVAL_SECONDS, EncodedSample
@@ -18,6 +17,7 @@ from engine.monitor.throughput import (
     count_unfinished,
 )
 from engine.monitor.transport_health import CountWindow, DeliveryCounts, Source, TransportHealth
+from engine.values import NamedTuple
 
 MAX_SAMPLE_AGE_SECONDS = 2.5 * SAMPLE_INTERVAL_SECONDS
 """Maximum age in seconds of a sample that still describes a moment: one sample may be late or lost.

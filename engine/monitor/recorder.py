@@ -13,13 +13,13 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from enum import StrEnum
-from typing import NamedTuple
 
 from engine.monitor.sample_codec import MAX_SAMPLE_BYTES, RecordedSample, encode_sample
 from engine.system import files, users
 from engine.system.cleanup import closed_on_error, closing_fd
 from engine.system.users import Account
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 
 SAMPLE_INTERVAL_SECONDS = 10.0
 

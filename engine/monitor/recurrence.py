@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from operator import itemgetter
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from engine.destinations.destination import Destination
 from engine.logs.task_events import EventKind, TaskEvent
@@ -19,6 +19,7 @@ from engine.model import EMPTY
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
+from engine.values import NamedTuple
 
 RECENT_SECONDS = 600.0
 """Seconds for which an error counts as still happening after it was last seen, unless enough tasks

@@ -6,7 +6,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from itertools import chain, repeat
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State, Verdict
@@ -21,6 +21,7 @@ from engine.monitor.transport_health import (
 )
 from engine.text import decode
 from engine.text.typed_json import from_array
+from engine.values import NamedTuple
 
 MAX_SAMPLE_BYTES = 400
 """Maximum bytes of an encoded sample: a day of them stays below 4 MiB."""

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from operator import attrgetter
-from typing import NamedTuple
 
 from engine.model import State
 from engine.text.times import format_rough_duration
+from engine.values import NamedTuple
 
 HISTORY_SECONDS = 600.0
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
 
 from engine.logs.task_events import NO_TRANSPORT
 from engine.monitor.prometheus import Samples
 from engine.text.safe import safe_line
 from engine.text.times import format_time
+from engine.values import NamedTuple
 
 WINDOWS = (("1m", 60.0), ("10m", 600.0), ("1h", 3600.0))
 """Time windows of the figures: name and seconds."""

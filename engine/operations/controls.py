@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.operations.journal import Intent, Journal, Operation
 from engine.operations.journal_writer import JournalWriter
@@ -26,6 +26,7 @@ from engine.store import (
 )
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 CONTROL_VERB = "control"
 

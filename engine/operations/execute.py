@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from itertools import islice
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.model import Move, State, Task
 from engine.operations import plans
@@ -23,6 +23,7 @@ from engine.operations.plan_rows import RowTable
 from engine.operations.plans import Plan, Row, RowOutcome, RowResult
 from engine.operations.temp_table import TableSequence, TempTable
 from engine.store import ChangeableStore, Gone, StoreError, Unavailable, Unsupported
+from engine.values import NamedTuple
 from engine.verbs import VERBS, keep_error, with_state
 
 NEW_ID_SECONDS = 1.0

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import BytesIO
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from engine.operations.journal_format import (
     LARGE_FILE_BYTES,
@@ -41,6 +41,7 @@ from engine.store import Unavailable
 from engine.system import files
 from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 
 MAX_OPERATION_BYTES = 1 << 30
 """An operation on ten million tasks has less."""

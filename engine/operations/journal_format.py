@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from engine.model import State
 from engine.operations.journal_writer import NEW_IDS_NOTE, Intent
@@ -19,6 +19,7 @@ from engine.store import MAX_PART_BYTES, Unavailable
 from engine.text import decode
 from engine.text.error_text import error_text
 from engine.text.typed_json import from_json
+from engine.values import NamedTuple
 
 MAX_LINE_BYTES = 4 << 20
 """Maximum bytes of a line; ours have at most a tenth of that."""

@@ -9,12 +9,13 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.operations.plans import NO_VALUES, Plan, Row, RowOutcome, RowResult
 from engine.store import Unavailable
 from engine.system import files
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 
 IMAGE_FILE_MODE = 0o600
 """Mode of the file with task images: a task may have been edited to remove a secret."""

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.model import Missing, Task
 from engine.operations.journal import mask_addresses
@@ -25,6 +25,7 @@ from engine.system.cleanup import closing_fd
 from engine.text import decode
 from engine.text.error_text import error_text
 from engine.text.typed_json import Epoch, from_json
+from engine.values import NamedTuple
 
 NOTES_FILE_NAME = "notes.jsonl"
 

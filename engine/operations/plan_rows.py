@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.model import State
 from engine.operations.temp_table import SqlValues, TableSequence, TempTable, text_value, value_text
+from engine.values import NamedTuple
 
 REASON_RECENT, REASON_NOTED = "younger than 15 minutes", "has a note"
 """Why a row is excluded from a purge unless the operator includes it."""

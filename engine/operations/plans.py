@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from engine.model import Edge, Edges, State, Task, bar_no_task
 from engine.operations.plan_rows import (
@@ -30,6 +30,7 @@ from engine.operations.plan_rows import (
 )
 from engine.operations.plan_rows import Row as Row
 from engine.store import Gone, ReadableStore
+from engine.values import NamedTuple
 from engine.verbs import VERBS, edges_of
 
 RECENT_SECONDS = 900.0

@@ -5,7 +5,6 @@ Raises, everywhere: Unavailable, if the store cannot be reached, or the journal 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from engine.model import State, Task
 from engine.operations import plans, undo
@@ -13,6 +12,7 @@ from engine.operations.journal import Journal
 from engine.operations.plans import Plan, Row, RowResult, task_bytes
 from engine.operations.undo import UndoPlan
 from engine.store import ReadableStore
+from engine.values import NamedTuple
 from engine.verbs import VERBS
 
 SINCE_KEY = "trash_since"

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from engine import policy
 from engine.model import Missing, State, Task
@@ -22,6 +22,7 @@ from engine.operations.plans import Plan, Row, RowOutcome, RowResult
 from engine.operations.temp_table import SqlValues, TempTable, text_value, value_text
 from engine.store import ChangeableStore, ReadableStore, StoreError, Unavailable
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from engine.verbs import VERBS, keep_error
 
 T = TypeVar("T")

@@ -6,7 +6,6 @@ rules need is taken from the place and its readings here, so that none of them c
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from engine.destinations.watch import SeenDestination
 from engine.index.backlog import DueTasks
@@ -18,6 +17,7 @@ from engine.monitor.metrics_check import CountSample, counts_when_written
 from engine.monitor.throughput import Growth
 from engine.places.place import Place
 from engine.places.place_watcher import PlaceReadings
+from engine.values import NamedTuple
 
 
 class TaskFacts(NamedTuple):

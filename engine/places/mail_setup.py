@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from engine.config.queue_config import Config, Queue
 from engine.config.validators import ConfigError
@@ -14,6 +14,7 @@ from engine.system import files, users
 from engine.system.cleanup import closing_fd
 from engine.system.command_errors import print_error
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from engine.work.handlers import Context, Handler
 
 if TYPE_CHECKING:

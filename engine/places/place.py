@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
 
 from engine.config.queue_config import Thresholds, Trash
 from engine.destinations.destination import Destination
@@ -30,6 +29,7 @@ from engine.system.host import HostFigures
 from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from engine.text.times import format_time
+from engine.values import NamedTuple
 
 NO_WORKER_HINT = "no worker running: 3, then W starts one"
 """Next step if due tasks wait for a worker."""

@@ -8,7 +8,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from engine.destinations.watch import DestinationsReading
 from engine.locks.process_stats import count_open_files
@@ -40,6 +40,7 @@ from engine.store import StoreError, Unavailable
 from engine.system import mounts
 from engine.system.host import HostFigures, identify_folders
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 
 MAX_LOG_LINES = 500
 """Maximum log lines kept, more than any screen shows."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from math import inf
-from typing import NamedTuple
 
 from engine.logs import task_events
 from engine.logs.recent_lines import RecentLines
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.monitor.latency import LatencyMeter
+from engine.values import NamedTuple
 
 MAX_EVENTS = 40_000
 """Maximum events kept: about 16 MiB, one hour of 4 tasks per second, each with three events."""

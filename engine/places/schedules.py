@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from engine.operations.controls import ControlResult
 from engine.operations.journal import Operation
+from engine.values import NamedTuple
 
 RUN, REMOVE, EDIT = "run", "remove", "edit"
 SCHEDULE_VERBS: Mapping[str, str] = {

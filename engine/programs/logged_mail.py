@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from engine.model import State, Task
 from engine.programs.mail_log import WAITS, MailEvent, MailEventKind
 from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from engine.text.times import format_time
+from engine.values import NamedTuple
 
 SUSPENDED_KEY = "suspended"
 """Key of `Task.extra`: the server has stopped to ask the destination."""

@@ -11,7 +11,6 @@ from contextlib import suppress
 from enum import StrEnum
 from itertools import islice, pairwise
 from tempfile import TemporaryFile
-from typing import NamedTuple
 
 from engine.doctor.finding import Finding, hidden, ok
 from engine.logs.log_file import NO_TIME, FileCache, LogFile
@@ -25,6 +24,7 @@ from engine.system.run_program import CannotStart, ProgramEnd, RunningProgram, r
 from engine.text.error_text import error_text
 from engine.text.figures import format_bytes
 from engine.text.safe import clean_error
+from engine.values import NamedTuple
 
 MAIL_LOGS = ("/var/log/mail.log", "/var/log/maillog", "/var/log/mail")
 """Where syslog writes mail logs, on Debian, Red Hat and SUSE."""

@@ -11,11 +11,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from engine.model import Edges, Missing, Part, Problem, State, Task
 from engine.programs.mail_accounts import MailAccounts
 from engine.store import Control, Outlook, Unsupported
+from engine.values import NamedTuple
 
 UNSURE = "?"
 """End of a revision of a task some of whose facts only a listing has."""

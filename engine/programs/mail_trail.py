@@ -6,13 +6,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple
 
 from engine.logs.log_file import NO_TIME, LogFile
 from engine.logs.log_line import LogLine, parse_log_line
 from engine.logs.merged_log import find_offset, key_of
 from engine.programs.mail_log import MAX_LINE_BYTES, MailEvent, MailLog, OpenMailLog
 from engine.text import safe_regex
+from engine.values import NamedTuple
 
 MAX_MESSAGES = 1000
 """Messages that are followed; more are counted as cut off."""

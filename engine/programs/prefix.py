@@ -12,7 +12,6 @@ import shlex
 import signal
 from collections.abc import Sequence
 from contextlib import closing
-from typing import NamedTuple
 from urllib.parse import unquote
 
 from engine.config.place_address import Address
@@ -27,6 +26,7 @@ from engine.system.run_program import (
     start_detached,
 )
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 SSH_FAILED = 255
 """Exit status of ssh(1) if the connection fails, at its start or later."""

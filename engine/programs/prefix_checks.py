@@ -7,13 +7,13 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from engine.doctor.finding import Finding, bad, hidden, ok, warn
 from engine.programs.prefix import Prefix
 from engine.store import Unavailable
 from engine.system.run_program import ProgramEnd
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 CHECK_SECONDS = 20.0
 """Seconds without a byte after which a check is ended: a terminal never ends its input."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from engine.logs.log_line import lacks_zone, parse_log_line
 from engine.logs.rotated_log import NO_LOG_FILE
@@ -14,6 +14,7 @@ from engine.programs.mail_log import NO_LOG, MailLog, ask_zone
 from engine.programs.prefix import Prefix
 from engine.store import Unavailable
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 HERE_SECONDS, FAR_SECONDS, SETTINGS_SECONDS = 20.0, 60.0, 600.0
 """Seconds for which facts of this host are current, those behind a prefix, and the settings."""

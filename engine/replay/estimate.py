@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import NamedTuple
 
 from engine.monitor.throughput import MIN_RUNS
 from engine.replay.settings import MAX_RATE, ReplayPace
 from engine.text.times import format_rough_duration
+from engine.values import NamedTuple
 
 
 class WorkerPresence(NamedTuple):

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from engine.logs import task_events
 from engine.logs.recent_lines import RecentLines
@@ -21,6 +21,7 @@ from engine.replay.outcomes import (
     SentTask,
 )
 from engine.store import ReadableStore, Unavailable
+from engine.values import NamedTuple
 
 PROCESSED_METRIC = "nftban_queue_tasks_processed_total"
 """Metric of tasks that were run successfully."""

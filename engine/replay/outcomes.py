@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import StrEnum
 from heapq import heappop, heappush
 from itertools import islice
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine import verbs
 from engine.logs import task_events
@@ -20,6 +20,7 @@ from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import Missing, Problem, State, Task
 from engine.text import error_pattern
 from engine.text.safe import safe_line, state_name
+from engine.values import NamedTuple
 
 
 class ReplayOutcome(StrEnum):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple
 
 from engine.model import State
 from engine.replay.scheduler import Canary, ReplayCounts, ReplayState, StopRuleState
 from engine.replay.settings import ReplayPace
+from engine.values import NamedTuple
 
 MAX_PROBLEMS, MAX_LATEST = 1000, 200
 """Results kept for display: of tasks that failed or were skipped, and the latest of the others."""

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
 
 from engine.model import Task
 from engine.operations import run_plan
@@ -44,6 +43,7 @@ from engine.replay.shared_rate import SharedTokens
 from engine.store import ChangeableStore, StoreError, Unavailable
 from engine.text.safe import safe_line
 from engine.text.typed_json import to_json
+from engine.values import NamedTuple
 from engine.verbs import VERBS
 
 POLL_INTERVAL_SECONDS = 0.25

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.replay.outcomes import ObservedChange, ReplayOutcome
 from engine.replay.settings import ReplayPace, double_rate, halve_rate
 from engine.text.figures import format_count
 from engine.text.times import format_rough_duration
+from engine.values import NamedTuple
 
 MAX_TASKS_PER_STEP = 100
 """Maximum tasks sent in one step: few, so that an order takes effect soon."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.model import Edges, State
 from engine.policy import UNITS_PER_TOKEN, Rate
 from engine.text.typed_json import from_json
+from engine.values import NamedTuple
 
 MIN_RATE, MAX_RATE = 1 / 60, 128.0
 """Range of `slower` and `faster` in tasks per second; "no limit" is above it."""

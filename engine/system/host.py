@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import NamedTuple
+
+from engine.values import NamedTuple
 
 
 class HostFigures(NamedTuple):

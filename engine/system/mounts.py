@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from engine.values import NamedTuple
 
 MOUNTS = "/proc/self/mountinfo"
 

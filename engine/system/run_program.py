@@ -17,11 +17,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING
 
 from engine.system.users import Account, login_environment
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     import subprocess

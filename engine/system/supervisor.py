@@ -25,10 +25,11 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from engine.system.users import Account
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 
 MAX_OUTPUT_BYTES = 64 << 10
 """Bytes of output to keep (the last ones): a program may print without end."""

@@ -8,7 +8,9 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     import ctypes

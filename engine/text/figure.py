@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+
+from engine.values import NamedTuple
 
 UNKNOWN = "?"
 """Text of a value that is not known."""

@@ -13,10 +13,10 @@ from email.errors import HeaderParseError
 from email.header import decode_header
 from email.message import Message
 from itertools import islice
-from typing import NamedTuple
 
 from engine.text.html_text import html_to_text
 from engine.text.safe import safe_lines
+from engine.values import NamedTuple
 
 MAX_PART_DEPTH, MAX_PARTS = 10, 50
 MAX_HEADERS, MAX_HEADER_LENGTH = 100, 2000

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from engine.text.folding import normalize_text
+from engine.values import NamedTuple
 
 MAX_PATTERN_LENGTH = 200
 MAX_SEARCHED_LENGTH = 16_384

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, time, timedelta
-from typing import NamedTuple
 
 from engine.text.decode import YEAR_10000
 from engine.text.durations import parse_duration
+from engine.values import NamedTuple
 
 TIME_HINT = 'a time such as 14:00, 6pm, 2026-11-20, yesterday, "yesterday 18:30", -2h or now'
 FUTURE_HINT = 'a time to come, such as 14:00, +2h, "tomorrow 06:00", 2026-11-21 or now'

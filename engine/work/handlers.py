@@ -2,12 +2,13 @@
 the guard of payloads."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from engine.model import Task
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 
 CONTRACT_KINDS = frozenset({"feeds_sync", "geoban_apply", "mail_send"})
 """Kinds defined by the contract: without a handler they are never claimed, and two tasks of one of

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from engine import verbs
 from engine.model import Move, State, Task
@@ -16,6 +16,7 @@ from engine.operations import retention
 from engine.store import ChangeableStore, StoreError, Unavailable
 from engine.system.run_clock import RunClock
 from engine.text.safe import contract_text, safe_line
+from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from engine.mail.send.mail_spool import MailSpool

@@ -7,7 +7,6 @@ The modules that reports need are imported for stores that keep them only."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 from engine import verbs
 from engine.locks import queue_lock
@@ -16,6 +15,7 @@ from engine.policy import RetryPolicy
 from engine.schedules import RetryDelay
 from engine.store import Gone, Store, StoreError, require_edge
 from engine.text.safe import safe_lines, state_name
+from engine.values import NamedTuple
 from engine.work.claiming import Slots
 from engine.work.handlers import Failed, Fatal, HandlerResult, Lacking, Postponed, Retry
 from engine.work.running_tasks import Claim, FinishedTask, Leases

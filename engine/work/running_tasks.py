@@ -6,11 +6,12 @@ import math
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.locks import queue_lock
 from engine.model import Outcome, Task
 from engine.store import Gone, Store, StoreError
+from engine.values import NamedTuple
 from engine.work.handlers import Context, Handler, Lacking
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from engine.model import Task
 from engine.text.safe import contract_error
+from engine.values import NamedTuple
 
 RETENTION_INTERVAL_SECONDS = 3600.0
 

@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
 
 from engine import policy
 from engine.locks import queue_lock
@@ -28,6 +27,7 @@ from engine.model import Task
 from engine.policy import RetryPolicy
 from engine.schedules import RetryDelay
 from engine.store import Gone, Store, StoreError
+from engine.values import NamedTuple
 from engine.work import handlers, outcomes
 from engine.work.claiming import Claimer, Slots
 from engine.work.handlers import Context, Handler

@@ -15,7 +15,8 @@ from tests.rules.syntax_trees import parsed, walked
 ROOT = Path(__file__).resolve().parents[2]
 
 PACKAGES = {
-    "engine.text": "",
+    "engine.values": "",
+    "engine.text": "engine.values",
     "engine": "engine.text",
     "engine.system": "engine",
     "engine.locks": "engine.system",
@@ -96,7 +97,8 @@ PACKAGES = {
     "tui.cli.mta": "tui.cli.print",
     "tui.packaging": "tui.cli",
 }
-"""For each package those that it may import, each with all that they may import."""
+"""For each package, or module that counts as one, those that it may import, each with all that they
+may import."""
 
 
 def modules() -> dict[str, Path]:
@@ -113,12 +115,11 @@ MODULES = modules()
 
 
 def package_of(name: str) -> str:
-    """The package of a module; a package is its own, and so is the module with a format's object,
-    which stands above all other packages of its format.
+    """The package of a module. A package is its own, and so is a module with a row in PACKAGES:
+    the one with a format's object stands above all other packages of its format.
     """
-    if re.fullmatch(r"engine\.formats\.[a-z]+\.format", name) and ".base." not in name:
-        return name
-    return name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
+    is_own = name in PACKAGES or MODULES[name].name == "__init__.py"
+    return name if is_own else name.rpartition(".")[0]
 
 
 @cache

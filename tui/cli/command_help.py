@@ -22,7 +22,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import NamedTuple
 
 from engine.system.command_errors import (
     EX_CONFIG,
@@ -34,6 +33,7 @@ from engine.system.command_errors import (
     EX_USAGE,
     NOT_PRINTED,
 )
+from engine.values import NamedTuple
 from tui.terminal.crash_report import EX_SOFTWARE
 
 EXIT_CODES: Mapping[int, str] = {

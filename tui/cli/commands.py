@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from argparse import REMAINDER, ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from engine.text.decode import parse_digits
 from engine.text.durations import parse_duration
+from engine.values import NamedTuple
 from tui.cli.command_table import COMMAND_TABLE
 
 Argument: TypeAlias = tuple[tuple[str, ...], Mapping[str, Any]]

@@ -18,7 +18,7 @@ from argparse import Action, ArgumentParser, _SubParsersAction
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.config import queue_config
 from engine.config.mail_config import METHODS
@@ -29,6 +29,7 @@ from engine.formats.known_formats import default_place, has_file_suffix, setup_f
 from engine.model import State, Task, state_words
 from engine.store import StoreError
 from engine.system.command_errors import EX_UNAVAILABLE, CommandError, fail
+from engine.values import NamedTuple
 from tui.cli.commands import COMMAND_WORDS
 
 READ_SECONDS = 0.1

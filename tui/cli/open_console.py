@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from engine.config import queue_config
 from engine.formats.base.format import Setup
@@ -27,6 +27,7 @@ from engine.system import malloc
 from engine.system.command_errors import EX_UNAVAILABLE, EX_USAGE, fail, print_error
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from engine.version import VERSION, program_command
 from tui.cli.command_table import DEMO_AS_TEXT, load_function
 from tui.cli.setup.places import make_places, place_names

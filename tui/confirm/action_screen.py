@@ -4,12 +4,12 @@ its result."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import NamedTuple
 
 from textual.binding import Binding
 
 from engine.store import StoreError
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.confirm.confirm_screen import ConfirmScreen, PlanWords
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from textual.app import ComposeResult
 
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.confirm.confirmation import Confirmation, Press
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext

@@ -5,8 +5,9 @@ No screen and no clock: a key press is a value, and what is confirmed is asked.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from engine.values import NamedTuple
 from tui.screens.base import PASTED, TOO_EARLY
 from tui.screens.console_context import READ_ONLY, ConsoleContext
 from tui.text.frames import NARROW_COLUMNS

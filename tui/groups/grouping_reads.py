@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from engine.index.group_counts import MAX_GROUPS, GroupTable
 from engine.index.schema import Query
 from engine.model import State
 from engine.places.place import GroupFacts
+from engine.values import NamedTuple
 from tui.groups.group_lines import merge_rings
 from tui.session.index_queries import read_group_table
 from tui.session.place_session import PlaceSession

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from engine.index.backlog import BacklogSummary
 from engine.index.schema import Query
@@ -19,6 +18,7 @@ from engine.monitor.lock_diagnosis import LockDiagnosis, TaskLogSummary
 from engine.places.place import Place
 from engine.places.place_watcher import read_lock, why_not_abandoned
 from engine.store import Unavailable
+from engine.values import NamedTuple
 from tui.session.place_session import PlaceSession
 from tui.task import lookup
 

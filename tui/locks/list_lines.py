@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter, itemgetter
-from typing import NamedTuple
 
 from engine.index.age_table import Ages
 from engine.index.backlog import BacklogSummary
@@ -15,6 +14,7 @@ from engine.places.place import NO_WORKER_HINT
 from engine.text.figure import UNKNOWN, Figure
 from engine.text.figures import fit_count, format_count
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.locks import lock_lines as view
 from tui.locks.examination import LockReport
 from tui.session.place_session import PlaceSession

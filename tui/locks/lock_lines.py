@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from engine.locks import lock_breaker, process_stats
 from engine.model import LockEvidence, State, Task, Verdict
@@ -13,6 +12,7 @@ from engine.text.figure import UNKNOWN, Figure
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.text.times import describe_limit, format_deadline, format_rough_duration
+from engine.values import NamedTuple
 from tui.locks.examination import ActiveTask, LockReport
 from tui.text.lines import (
     BLANK_LINE,

@@ -7,13 +7,13 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
 
 from engine.locks import lock_breaker
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.store import Unavailable
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.confirm.confirmation import Confirmation
 from tui.locks import lock_lines as view
 from tui.locks.examination import LockReport

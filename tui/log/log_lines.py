@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from pathlib import PurePath
-from typing import NamedTuple
 
 from engine.logs.log_file import FileEntry
 from engine.logs.log_filter import DEBUG, ERROR, LEVELS, WARN, level_rank
@@ -19,6 +18,7 @@ from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
 from engine.text.folding import find_folded
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.text.lines import (
     Line,
     Run,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine import model
 from engine.operations import controls
@@ -17,6 +17,7 @@ from engine.replay.settings import parse_pace
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
 from engine.text.safe import safe_line, state_name
+from engine.values import NamedTuple
 from engine.verbs import VERBS
 from tui.operations.replay_lines import format_pace
 from tui.plan.plan_lines import describe_value

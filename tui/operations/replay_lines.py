@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import NamedTuple
 
 from engine.model import State
 from engine.monitor.throughput import FlowSeries
@@ -18,6 +17,7 @@ from engine.text.figure import UNKNOWN
 from engine.text.figures import format_rate
 from engine.text.safe import safe_line, state_name
 from engine.text.times import format_rough_duration
+from engine.values import NamedTuple
 from tui.operations.worker_lines import format_seconds
 from tui.plan.plan_lines import requests_text
 from tui.session.running_operations import RunningOperation

@@ -6,7 +6,6 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from engine.logs.log_line import LogLine
 from engine.model import STALLED_KEY, State, Verdict
@@ -16,6 +15,7 @@ from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count, format_rate
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
+from engine.values import NamedTuple
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import IDLE, NO_WORKER, NOT_COUNTED, WorkerRow, kind_figures
 from tui.text.lines import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from engine.index import filter_language, group_counts
 from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages, bucket_filter
@@ -11,6 +10,7 @@ from engine.index.counted_rows import TASKS
 from engine.places.place import Place
 from engine.text.figures import fit_count
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.text.glyphs import CURSOR
 from tui.text.graphs import heat_style
 from tui.text.lines import Line, cut_line, fit_text, fit_text_end, merge_runs

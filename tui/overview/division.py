@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from engine.values import NamedTuple
 from tui.text.frames import BOX, NARROW_COLUMNS, RULE, WALL_COLUMNS
 
 LOW_LINES, HIGH_LINES = 15, 30

@@ -7,7 +7,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
-from typing import NamedTuple
 
 from engine.logs.log_line import LogLine
 from engine.monitor.latency import NO_RUNS
@@ -17,6 +16,7 @@ from engine.monitor.sample_codec import RecordedSample
 from engine.monitor.throughput import HISTORY_SECONDS
 from engine.places.recent_events import NO_EVENTS, EventMemory
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.overview import snapshot
 from tui.overview.side_panes import (
     LOG_TOO_SHORT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from rich.cells import cell_len
 
@@ -21,6 +21,7 @@ from engine.text.figure import UNKNOWN, Figure
 from engine.text.figures import fit_count, format_rate
 from engine.text.safe import safe_line, state_name
 from engine.text.times import format_time
+from engine.values import NamedTuple
 from tui.session.place_session import PlaceSession
 from tui.text.graphs import braille_line
 from tui.text.lines import (

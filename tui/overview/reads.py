@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from engine.index.age_table import Ages
 from engine.index.schema import Query
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import State
 from engine.store import Unavailable
+from engine.values import NamedTuple
 from tui.overview.alert_lines import has_dead_alert
 from tui.screens.graph_pane import GraphPane
 from tui.session import index_queries

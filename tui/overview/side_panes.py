@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import NamedTuple
 
 from engine.index import filter_language
 from engine.locks.token_buckets import BucketState
@@ -21,6 +20,7 @@ from engine.text.figure import UNKNOWN
 from engine.text.figures import fit_count, format_bytes, format_count, format_rate
 from engine.text.safe import safe_line
 from engine.text.times import format_duration, format_time
+from engine.values import NamedTuple
 from tui.operations import operation_lines, worker_lines
 from tui.operations.worker_lines import PlaceKind
 from tui.overview import place_lines as lines_view

@@ -6,7 +6,6 @@ Recorded times are shown from these values alone, so that live data cannot mix i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from engine.destinations.watch import SeenDestination
 from engine.locks.token_buckets import BucketState
@@ -29,6 +28,7 @@ from engine.places.place import Place
 from engine.places.recent_events import NO_EVENTS, EventMemory
 from engine.text.safe import safe_line
 from engine.text.times import format_duration
+from engine.values import NamedTuple
 from tui.overview import place_lines
 from tui.overview.place_lines import PlaceLine
 from tui.session.place_session import (

@@ -20,11 +20,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from textwrap import dedent
-from typing import NamedTuple
 
 from engine.config.nftban_variables import ReadFrom
 from engine.config.validators import Check, ConfigError, ConfigLocation, checks_of
 from engine.schedules import Schedule
+from engine.values import NamedTuple
 from tui.cli.command_help import EXIT_CODES, OBJECTS, SCHEMAS, schema_rows
 
 _PLACE = re.compile(

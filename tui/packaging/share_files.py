@@ -16,8 +16,8 @@ import time
 from argparse import Action, ArgumentParser
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
+from engine.values import NamedTuple
 from engine.version import VERSION
 from tui.cli import common_options
 from tui.cli.command_help import COMMAND_HELP

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.model import Edge, Task
 from engine.text import time_expressions
@@ -12,6 +12,7 @@ from engine.text.figure import UNKNOWN
 from engine.text.figures import format_bytes
 from engine.text.json_text import compact_json, lay_out_json
 from engine.text.safe import safe_line, shell_text
+from engine.values import NamedTuple
 from tui.text.times import format_time_with_age
 
 

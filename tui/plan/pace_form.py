@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from textual.app import ComposeResult
 
@@ -11,6 +10,7 @@ from engine.model import State
 from engine.replay import estimate
 from engine.replay.settings import MAX_RATE, RemainderPolicy, ReplayPace, StopRules
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.screens.base import key_bindings
 from tui.session.place_session import PlaceSession
 from tui.session.running_operations import find_worker

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple
 
 from engine.model import Edges, State
 from engine.operations import plans
@@ -14,6 +13,7 @@ from engine.operations.plan_rows import EXCLUSION_REASONS
 from engine.operations.plans import Plan, Row, TransitionPreview
 from engine.text.figures import format_bytes
 from engine.text.safe import safe_line, state_name
+from engine.values import NamedTuple
 from engine.verbs import VERBS
 from tui.session.index_queries import CheckedCluster
 from tui.text.lines import (

@@ -6,7 +6,7 @@ import asyncio
 import shlex
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.index.filter_language import MAX_FILTER_CHARS
 from engine.index.schema import Query
@@ -17,6 +17,7 @@ from engine.places.place_watcher import read_lock, why_not_abandoned
 from engine.replay.settings import ReplayPace
 from engine.store import StoreError
 from engine.text.times import format_rough_duration
+from engine.values import NamedTuple
 from engine.verbs import VERBS, edges_of
 from tui.plan.plan_lines import PlanCounts, warn_of_whole_state
 from tui.session.place_session import PlaceSession

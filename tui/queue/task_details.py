@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from engine.config.queue_config import Trash
 from engine.index.schema import Query
@@ -20,6 +19,7 @@ from engine.text.error_pattern import fold_error, pattern_name
 from engine.text.figure import UNKNOWN, Figure
 from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line, state_name
+from engine.values import NamedTuple
 from engine.verbs import VERBS
 from engine.waiting_reasons import join_reasons
 from tui.session.index_queries import CheckedCluster, check_clusters

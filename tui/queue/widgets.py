@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from textual.app import ComposeResult
 from textual.geometry import Size
@@ -14,6 +13,7 @@ from engine.monitor.latency import KindFigures
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_rate
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.queue import painters
 from tui.queue.filter_line import FilterLine
 from tui.queue.parts import Change, QueueParts

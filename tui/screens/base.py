@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from engine.values import NamedTuple
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.terminal.driver import repaint_terminal
 from tui.terminal.render_cache import CachedLines

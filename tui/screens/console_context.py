@@ -5,8 +5,8 @@ It is in OBSERVE at the start; `!` arms writes for 15 minutes, and disarms."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
+from engine.values import NamedTuple
 from tui.session.place_session import RECORDER_OFF
 from tui.text.header import Totals
 from tui.text.lines import Line

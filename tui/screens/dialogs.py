@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.app import ComposeResult
@@ -16,6 +16,7 @@ from textual.widgets import Input
 from engine.model import State
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.screens.base import TOO_EARLY, key_bindings
 from tui.terminal.key_queue import ConfirmGuard
 from tui.terminal.sized_screen import SizedModalScreen

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input
 
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.screens import palette_commands
 from tui.screens.base import key_bindings
 from tui.screens.palette_commands import PaletteCommand

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from engine.model import State
 from engine.text.safe import state_name
+from engine.values import NamedTuple
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.text import keys
 from tui.text.keys import KeysOn

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Flag, auto
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from engine.values import NamedTuple
 from tui.screens.console_context import ConsoleContext
 from tui.screens.key_rows import ScreenActions
 from tui.screens.message import Message

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from engine.index import filter_language
 from engine.index.age_table import Ages
@@ -19,6 +18,7 @@ from engine.monitor.recurrence import NO_LOG, Recurrence, StillHappens, check_re
 from engine.places.place import WholeQueueFigures
 from engine.text.error_pattern import pattern_name
 from engine.text.figure import UNKNOWN
+from engine.values import NamedTuple
 from tui.session.place_session import PlaceSession
 
 AGE_TABLE_STATES = (State.PENDING, State.DEAD)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from engine.model import STALLED_KEY, ConnectedWorker, LockEvidence, Task, Verdict
 from engine.monitor.alerts import AlertKind
@@ -12,6 +11,7 @@ from engine.monitor.throughput import HISTORY_SECONDS, Trend
 from engine.text.decode import parse_digits
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
+from engine.values import NamedTuple
 from tui.session.place_session import PlaceSession, describe_server, lease_workers
 
 NO_WORKER, IDLE, NOT_COUNTED = "no worker running", "no task claimed", "reading ..."

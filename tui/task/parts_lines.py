@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from engine.mail.spool_meta import parse_meta
 from engine.model import Part
@@ -12,6 +11,7 @@ from engine.text import render_bytes
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.text.lines import (
     BLANK_LINE,
     Line,

@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.locks.token_buckets import describe_bucket
 from engine.logs.kept_output import KeptOutput
@@ -20,6 +20,7 @@ from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
 from engine.text.safe import safe_line, safe_lines, state_name
 from engine.text.times import format_rough_duration
+from engine.values import NamedTuple
 from tui.session.index_queries import CheckedCluster
 from tui.task.why_waiting import NO_OUTLOOK, TaskOutlook
 from tui.text import glyphs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from engine.index.backlog import BY_CREATED
 from engine.live.inspector import Inspector
@@ -26,6 +25,7 @@ from engine.places.place import NO_WORKER_HINT, Place, WholeQueueFigures
 from engine.places.place_watcher import read_routes
 from engine.store import StoreError
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from engine.waiting_reasons import Circumstances, why_waiting
 from tui.session.place_session import PlaceSession
 from tui.text.lock import ALARMING_VERDICTS

@@ -11,7 +11,8 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+
+from engine.values import NamedTuple
 
 SLOW_LINK_BUDGET = 8000.0
 """Bytes per second over a slow link while no key is pressed."""

@@ -15,10 +15,10 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from engine.system import files, users
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 
 EX_SOFTWARE = 70
 """Exit code for an internal software error (sysexits.h)."""

@@ -16,7 +16,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakSet
 
 from textual.app import App
@@ -25,6 +25,8 @@ from textual.events import Event, Key
 from textual.keys import _character_to_key
 from textual.message_pump import MessagePump
 from textual.screen import Screen
+
+from engine.values import NamedTuple
 
 BURST_KEYS = 5
 """This many keys within `BURST_SECONDS` seconds are a burst."""

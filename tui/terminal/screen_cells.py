@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import compress
 from operator import ne, or_
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from rich.cells import get_character_cell_size
 from rich.color import ColorSystem
@@ -19,6 +19,8 @@ from rich.console import Console
 from rich.style import Style
 from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 from textual.strip import Strip
+
+from engine.values import NamedTuple
 
 MERGE_GAP_BYTES = 4
 """Unchanged text up to this size is sent again: a jump over it takes as many bytes."""

@@ -6,10 +6,11 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.system import files
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 from tui.text import task_row
 
 ExportRow: TypeAlias = Mapping[str, object]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from engine.values import NamedTuple
 from tui.text.lines import Line
 
 RULE, BOX = 1, 2

@@ -10,11 +10,11 @@ import math
 import time
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from engine.monitor.throughput import FlowSeries, Rates
 from engine.text.figure import UNKNOWN, Figure
 from engine.text.figures import format_rate
+from engine.values import NamedTuple
 from tui.text.lines import Line, Run, cut_line, join_ends, width_of
 
 BRAILLE = 0x2800

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
 from engine.monitor.throughput import Rates
 from engine.text.figure import Figure
 from engine.text.figures import format_rate
 from engine.text.safe import safe_line, state_name
+from engine.values import NamedTuple
 from tui.text.frames import NARROW_COLUMNS, WALL_COLUMNS
 from tui.text.lines import Line, cells_of, cut_line, fit_text_end, parts_that_fit, width_of
 from tui.text.times import format_clock, format_countdown

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.text.keys import Hint
 from tui.text.lines import Line, Run, cells_of, cut_line, join_ends, width_of
 from tui.text.task_list import MAX_ID_CELLS, short_id

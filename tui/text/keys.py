@@ -6,7 +6,9 @@ keys that it shares with other screens from it. `tui.key_tables` has the keys of
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+from engine.values import NamedTuple
 
 
 class Key(NamedTuple):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from engine.live.inspector import IndexChanged
 from engine.model import State
 from engine.text.figures import format_count
+from engine.values import NamedTuple
 from tui.text.lines import Line, width_of
 from tui.text.times import format_countdown
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.text.lines import (
     MARGIN_CELLS,
     Line,

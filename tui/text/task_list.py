@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine import policy
 from engine.model import (
@@ -16,6 +16,7 @@ from engine.model import (
 )
 from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.text.frames import NARROW_COLUMNS
 from tui.text.glyphs import CURSOR, FALLING, GONE, MARK, RISING
 from tui.text.lines import (

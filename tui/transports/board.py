@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from engine.logs.log_line import LogLine
 from engine.monitor.transport_health import (
@@ -15,6 +14,7 @@ from engine.monitor.transport_health import (
 from engine.text.figure import Figure
 from engine.text.figures import fit_count
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.session.place_session import PlaceSession
 from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame
 from tui.text.graphs import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from engine.destinations.watch import DestinationState, SeenDestination
 from engine.monitor.transport_health import (
@@ -14,6 +13,7 @@ from engine.monitor.transport_health import (
     TransportUse,
 )
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.text.lines import Line, Run
 from tui.text.table import REST, Column, Table, alarm_sign
 from tui.text.times import format_minutes

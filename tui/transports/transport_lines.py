@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from engine.config.mail_config import NOWHERE
 from engine.logs.task_events import NO_TRANSPORT
@@ -19,6 +18,7 @@ from engine.monitor.transport_health import (
 )
 from engine.text.figures import fit_count, format_rate
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.text.graphs import braille_line, resample
 from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of
 from tui.text.table import REST, Column, Table, alarm_sign

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import NamedTuple
 
 from rich.segment import Segment
 from rich.style import Style
@@ -16,6 +15,7 @@ from textual.geometry import Region, Size, Spacing
 from textual.reactive import Reactive
 from textual.strip import Strip
 
+from engine.values import NamedTuple
 from tui.terminal.render_cache import Box, CachedRender
 from tui.terminal.sized_screen import SizedWidget
 from tui.text.frames import Frame

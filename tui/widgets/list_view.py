@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 from engine.index.schema import Query, Window
 from engine.model import Task
 from engine.text.figure import Figure
+from engine.values import NamedTuple
 from tui.text.keys import motion_rows
 from tui.text.lines import Line
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from rich.color import Color as RichColor
 from rich.style import Style
@@ -21,6 +21,7 @@ from engine.config import yaml_file
 from engine.system.files import open_file
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.text.styles import BARE, DERIVED_STYLES, ON_BAR, ON_CURSOR, TOKENS
 from tui.widgets.line_widgets import Painted
 

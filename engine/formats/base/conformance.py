@@ -28,13 +28,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import FunctionType
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import pytest
 
 from engine import verbs
 from engine.model import Edge, Missing, Move, Problem, State, Task
 from engine.store import DATA_PART, GUARDED_FIELDS, Gone, Store, Unsupported
+from engine.values import NamedTuple
 
 
 def tasks_in(store: Store) -> dict[str, Task]:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from engine.config import queue_config
 from engine.config.place_address import Address
@@ -30,6 +30,7 @@ from engine.system.command_errors import EX_NOPERM, EX_UNAVAILABLE, NotReadable,
 from engine.system.users import Account
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line, shell_text
+from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from engine.config.validators import ConfigLocation

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from engine.config.place_address import join_host
 from engine.formats.bullmq import limited_socket
@@ -21,6 +21,7 @@ from engine.formats.bullmq.place import RedisPlace
 from engine.store import Full, StoreError, Unavailable, Unsupported
 from engine.system.answer_limit import AnswerTooLong
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from engine.formats.bullmq.sentinel import MasterSearch, SentinelAnswer

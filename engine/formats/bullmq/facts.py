@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from engine.formats.bullmq.connection import Connection, ScriptCall, script
 from engine.formats.bullmq.place import DEFAULT_PREFIX, RedisPlace
@@ -24,6 +24,7 @@ from engine.model import ConnectedWorker, State
 from engine.store import StoreError
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
+from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from engine.formats.bullmq.sentinel import SentinelAnswer

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from engine.formats.bullmq.row import PLACES
 from engine.model import Part, State, Task
 from engine.store import MAX_PART_BYTES, Unsupported
 from engine.text.typed_json import from_json
+from engine.values import NamedTuple
 
 LONG_FIELD_BYTES = 128 * 1024
 """A longer field is in the image by its SHA-1 only, and is never changed; so longer data cannot be

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import groupby, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.formats.bullmq.connection import Connection, Denied, Script, ScriptCall, pack, script
 from engine.formats.bullmq.image import LONG_FIELD_BYTES, JobImage, parse_image, to_bytes
@@ -23,6 +23,7 @@ from engine.model import AttemptReport, Edge, Edges, Move, Outcome, State, Task,
 from engine.store import Gone, StoreError, Unavailable, Unsupported, require_edge
 from engine.text.json_text import compact_json
 from engine.text.times import format_time
+from engine.values import NamedTuple
 
 TYPE_CHECK_SECONDS = 1.0
 """Seconds between two checks of the types of a queue's keys."""

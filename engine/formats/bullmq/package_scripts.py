@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cache
-from typing import NamedTuple
 
 from engine.store import Unavailable
+from engine.values import NamedTuple
 
 INSTALL_HINT = "pip install 'spooldeck[bullmq]'"
 """Installs what this format needs."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from engine.config import validators
 from engine.config.place_address import Address, split_url
 from engine.config.validators import Check, ConfigLocation
 from engine.store import Unavailable
+from engine.values import NamedTuple
 
 DEFAULT_PREFIX = "bull"
 OUR_PREFIX = "spooldeck"

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, NamedTuple
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from engine.formats.bullmq.connection import Connection, ScriptCall, pack, script
@@ -20,6 +20,7 @@ from engine.formats.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.formats.bullmq.place import RedisPlace
 from engine.store import StoreError, Unsupported
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 GATE_SECONDS = 5.0
 """Seconds for which it is known whether our worker may take jobs of a queue."""

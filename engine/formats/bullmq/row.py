@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import repeat
 from math import isfinite
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from engine.destinations.request_facts import parse_destination, url_in
 from engine.formats.bullmq.place import ODD_ID, RedisPlace, job_text, task_id
@@ -28,6 +28,7 @@ from engine.model import (
 from engine.policy import DAY_SECONDS, RetryPolicy, retries_of
 from engine.schedules import Schedule, parse_schedule
 from engine.text.safe import clean_error, safe_line
+from engine.values import NamedTuple
 
 T = TypeVar("T")
 Row: TypeAlias = list[Any]

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.formats.base.format import Setup
 from engine.formats.bullmq import schedule_changes, schedules
@@ -56,6 +56,7 @@ from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from engine.text.times import format_time
 from engine.text.typed_json import from_json
+from engine.values import NamedTuple
 
 COMMAND = ("bullmq", "schedulers")
 _ODD_VALUES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.formats.bullmq.repeats import (
     id_in_data,
@@ -29,6 +29,7 @@ from engine.text.durations import parse_duration
 from engine.text.safe import safe_line
 from engine.text.time_expressions import parse_future_time
 from engine.text.times import format_time
+from engine.values import NamedTuple
 
 MAX_FIELDS = 1000
 """Fields of a hash that is written back."""

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.formats.bullmq.connection import Connection, ScriptCall, pack, script
 from engine.formats.bullmq.image import LONG_FIELD_BYTES, to_bytes
@@ -28,6 +28,7 @@ from engine.places.schedules import Schedule
 from engine.schedules import format_seconds
 from engine.text.safe import safe_line
 from engine.text.times import format_time
+from engine.values import NamedTuple
 
 MAX_READS = 20
 """How often a schedule is read again because one of its runs has started."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import Any
 
 import redis
 from redis.sentinel import MasterNotFoundError, Sentinel
@@ -15,6 +15,7 @@ from engine.config.place_address import join_host
 from engine.formats.bullmq.place import RedisPlace
 from engine.override import override
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 SENTINEL_SECONDS = 1.0
 """Seconds for a Sentinel to accept, and to answer."""

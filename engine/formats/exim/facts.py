@@ -6,7 +6,6 @@ from __future__ import annotations
 import posixpath
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
 
 from engine.formats.exim import lines, rules
 from engine.formats.exim.parts import zone_there
@@ -19,6 +18,7 @@ from engine.store import Unavailable
 from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
+from engine.values import NamedTuple
 
 SERVER = "Exim"
 LOG_BYTES = 1 << 18

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from string import ascii_lowercase, ascii_uppercase, digits
 from time import strptime
-from typing import NamedTuple
 
 from engine.model import Task
+from engine.values import NamedTuple
 
 _ID = rb"[0-9A-Za-z]{6}-(?:[0-9A-Za-z]{6}-[0-9A-Za-z]{2}|[0-9A-Za-z]{11}-[0-9A-Za-z]{4})"
 """The shorter form is that of versions up to 4.96."""

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.config import validators
 from engine.config.validators import ConfigLocation
@@ -28,6 +28,7 @@ from engine.programs.mail_store import MailStore
 from engine.programs.prefix import path_of, prefix_of
 from engine.programs.prefix_checks import check_prefix
 from engine.store import Unavailable
+from engine.values import NamedTuple
 
 MAX_RETRY_DOMAINS = 20
 """Domains for which the retry database is asked; each takes a process."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from engine.formats.exim import lines
 from engine.formats.exim.rules import HoldLimits
@@ -15,6 +14,7 @@ from engine.store import Unavailable
 from engine.system import files
 from engine.system.run_program import ACT_SECONDS, ProgramEnd
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 PROGRAMS = (
     "/usr/sbin/exim4",

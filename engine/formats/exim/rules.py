@@ -3,11 +3,10 @@ deleting. Pure: from settings and times."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from engine.model import Edge, Edges, State, Task, TaskWarning, accept_only_now, bar_no_task
 from engine.operations.trash import trashed_at
 from engine.text.times import describe_limit, format_rough_duration, format_time
+from engine.values import NamedTuple
 
 RUN = "run-queue"
 """The control that tries all messages."""

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
-from typing import NamedTuple
 
 from engine.formats.exim import lines, rules
 from engine.formats.exim.controls import CONTROLS, run_control
@@ -27,6 +26,7 @@ from engine.store import Control, Outlook, Unavailable
 from engine.system.run_program import ProgramEnd
 from engine.text.safe import clean_error, safe_line
 from engine.text.times import format_time
+from engine.values import NamedTuple
 
 STATES = {
     State.PENDING: "queued",

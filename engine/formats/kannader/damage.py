@@ -14,7 +14,6 @@ from contextlib import suppress
 from enum import StrEnum
 from itertools import islice
 from operator import attrgetter
-from typing import NamedTuple
 
 from engine.formats.kannader import mail_format, sidecar
 from engine.formats.kannader.enqueue import EnqueueRecord
@@ -38,6 +37,7 @@ from engine.system.files import Refused, Untrusted
 from engine.system.sorted_names import SortedNames
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 STALE_SECONDS = 60.0
 """Seconds after which an unfinished file counts as left over by a dead process (Kannader spool,

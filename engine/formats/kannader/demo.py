@@ -7,7 +7,6 @@ import random
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from typing import NamedTuple
 
 from engine import verbs
 from engine.demo.keeper import HOUR, MINUTE, DemoSettings, PastTraffic, live_through
@@ -16,6 +15,7 @@ from engine.formats.kannader.settings import KannaderSettings, retry_policy
 from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.model import Task
 from engine.store import Unavailable
+from engine.values import NamedTuple
 
 BUSY_ERROR = f"unavailable_450: {BUSY_REPLY} - RCPT"
 """The error of a worker for this reply."""

@@ -19,7 +19,6 @@ import os
 import stat
 from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
 from engine.formats.kannader import mail_format, sidecar
 from engine.formats.kannader.cleanup import delete_notes, erase_mail, erase_target
@@ -35,6 +34,7 @@ from engine.system.files import Refused
 from engine.text.decode import Malformed
 from engine.text.error_text import error_text
 from engine.text.typed_json import from_json
+from engine.values import NamedTuple
 
 FILE_MODE = 0o600
 """Mode of files (Kannader spool, section 1)."""

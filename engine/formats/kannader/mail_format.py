@@ -13,10 +13,11 @@ import math
 import os
 import re
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.system.files import Refused
 from engine.text.safe import ascii_name
+from engine.values import NamedTuple
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """Any JSON value."""

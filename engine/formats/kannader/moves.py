@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
 from engine.formats.kannader import mail_format, parts, sidecar
 from engine.formats.kannader.cleanup import erase_link
@@ -25,6 +24,7 @@ from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 ERROR_LIMIT_CHARS = 1000
 """Characters of an error that a note keeps: more than a screen shows."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from engine.formats.kannader import sidecar
 from engine.formats.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, is_uuid
@@ -20,6 +19,7 @@ from engine.system import files
 from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
 from engine.text import decode
+from engine.values import NamedTuple
 
 TASK_PART = "task"
 _IMAGE_FIELDS = ("id", "link", SCHEDULE, METADATA, "noted")

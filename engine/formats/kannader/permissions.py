@@ -6,7 +6,6 @@ import os
 import shlex
 import stat
 from collections.abc import Mapping, Set
-from typing import NamedTuple
 
 from engine.formats.kannader import mail_format
 from engine.formats.kannader.folder import MailFolder
@@ -14,6 +13,7 @@ from engine.formats.kannader.spool import KANNADER_STATES, KannaderSpool
 from engine.model import Edge, Edges, State, Task
 from engine.store import Control
 from engine.system.files import Refused
+from engine.values import NamedTuple
 
 _OUTCOME_FIELDS = frozenset({"attempts", "due", "error"})
 _GIVEN_UP_FIELDS = frozenset({"attempts", "error"})

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from engine.config import validators
 from engine.config.validators import Check, ConfigLocation
 from engine.policy import DAY_SECONDS, RetryPolicy, retries_of
 from engine.schedules import NO_RETRY, exponential
+from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from engine.mail.send.smtp_client import SmtpDestination

@@ -12,7 +12,7 @@ the link counts the attempt exactly once, even after a crash before or after it.
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from engine.formats.kannader import mail_format
 from engine.formats.kannader.mail_format import Json, LinkTarget
@@ -20,6 +20,7 @@ from engine.system import files
 from engine.system.files import Refused
 from engine.text.decode import Malformed, check_count
 from engine.text.typed_json import from_json
+from engine.values import NamedTuple
 
 MAX_ATTEMPTS, MAX_NANOSECONDS = (1 << 31) - 1, (1 << 63) - 1
 """Maximum of a plausible number of attempts, and of a time in nanoseconds."""

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import stat_result
-from typing import NamedTuple, TypedDict, TypeVar
+from typing import TypedDict, TypeVar
 
 from engine.formats.kannader import mail_format, sidecar
 from engine.formats.kannader.folder import MailFolder
@@ -24,6 +24,7 @@ from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 Parsed = TypeVar("Parsed")
 

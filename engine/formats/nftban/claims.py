@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
-from typing import NamedTuple
 
 from engine import policy, verbs
 from engine.formats.nftban import task_format
@@ -25,6 +24,7 @@ from engine.store import ClaimFilter, Unavailable
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 
 REVALIDATE_SECONDS = 60.0
 """Seconds for which a waiting file is not read again while its name and inode stay the same."""

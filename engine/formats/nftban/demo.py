@@ -15,7 +15,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from engine import verbs
 from engine.demo.keeper import ENDING_SIGNALS, HOUR, MAX_PENDING, MINUTE, DemoSettings
@@ -27,6 +26,7 @@ from engine.monitor.prometheus import CounterFiles
 from engine.store import Full
 from engine.system import files
 from engine.system.command_errors import print_error
+from engine.values import NamedTuple
 
 FLOWING, WEDGED = "flowing", "wedged"
 

@@ -12,11 +12,12 @@ hint; and none holds for longer than a task may wait.
 import os
 import zlib
 from collections.abc import Collection, Iterable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine import policy
 from engine.formats.nftban import task_format
 from engine.system import files
+from engine.values import NamedTuple
 
 RACY_NANOSECONDS = 20_000_000
 """Nanoseconds. A file changed less than this before may change again within the same clock tick."""

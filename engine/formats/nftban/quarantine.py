@@ -10,7 +10,6 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from typing import NamedTuple
 
 from engine.formats.base.folder import name_exists
 from engine.formats.nftban import task_format
@@ -28,6 +27,7 @@ from engine.system import files
 from engine.system.cleanup import closing_fd
 from engine.system.files import Refused, Untrusted
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 
 REASON_SUFFIX = ".why"
 """Suffix of the file with the reason."""

@@ -7,7 +7,6 @@ import stat
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from typing import NamedTuple
 
 from engine.formats.nftban import task_format
 from engine.formats.nftban.folder import TaskFolder
@@ -18,6 +17,7 @@ from engine.system import files
 from engine.system.cleanup import closing_fd
 from engine.system.files import Refused, Untrusted
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 
 DRAFT_MAX_AGE_SECONDS = 60.0
 """Seconds after which a draft without a living writer is removed; its task was never

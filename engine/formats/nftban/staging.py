@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
 
 from engine.formats.base.folder import name_exists
 from engine.formats.nftban import task_format
@@ -27,6 +26,7 @@ from engine.store import Gone, Unavailable
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 
 STAGING_NAME = ".spooldeck"
 QUARANTINE_NAME = "corrupt"

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain, islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from engine import policy
 from engine.formats.base.folder import outcome_of
@@ -52,6 +52,7 @@ from engine.system.files import Refused
 from engine.text.decode import utf8_name
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from engine.formats.nftban.quarantine import Quarantine, QuarantinedFile

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from functools import cache
 from itertools import count
 from operator import attrgetter
-from typing import NamedTuple
 
 from engine import policy
 from engine.model import EMPTY, Lease, State, Task
 from engine.system.files import Refused, file_revision, parse_assignments
 from engine.text.safe import contract_error, contract_text, shell_text
+from engine.values import NamedTuple
 
 SUFFIX = ".task"
 MAX_TEXT_LENGTH = 4096

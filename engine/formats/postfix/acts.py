@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
 from engine.formats.postfix.instance import Instance
 from engine.formats.postfix.lines import EXPIRED_KEY, HELD_KEY, QUEUE_KEY, STATES
@@ -15,6 +14,7 @@ from engine.store import Control, refuse_all
 from engine.system.run_program import ProgramEnd
 from engine.text.safe import safe_line
 from engine.text.times import describe_limit, format_duration
+from engine.values import NamedTuple
 
 DAY_SECONDS = 86400.0
 KEPT_SECONDS = DAY_SECONDS

@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple
 
 from engine.formats.postfix.acts import KEPT_SECONDS
 from engine.formats.postfix.instance import Instance
@@ -34,6 +33,7 @@ from engine.programs.server_watch import (
 from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line
 from engine.text.times import describe_limit, format_rough_duration
+from engine.values import NamedTuple
 
 SERVER = "Postfix"
 _NONE_OPEN, _EXPIRED = b'"recipients": []}', b'"forced_expire": true'

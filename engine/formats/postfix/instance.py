@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import NamedTuple
 
 from engine.programs.prefix import HERE, Prefix, program_paths, run_first
 from engine.store import Unavailable
@@ -16,6 +15,7 @@ from engine.system import users
 from engine.system.run_program import ACT_SECONDS, ProgramEnd, RunningProgram
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 SETTING_NAMES = (
     "mail_version",

@@ -11,7 +11,7 @@ import re
 from calendar import month_abbr, timegm
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 from engine.model import EMPTY, Lease, Problem, State, Task
@@ -19,6 +19,7 @@ from engine.operations.trash import SINCE_KEY
 from engine.programs.mail_accounts import MailAccounts
 from engine.programs.mail_server import UNSURE, ListedMail, MailSummary
 from engine.text.safe import clean_error, safe_line
+from engine.values import NamedTuple
 
 PENDING, ACTIVE, HELD, DEAD, DONE, TRASH = State  # an attribute of an enum costs a call
 

@@ -9,12 +9,12 @@ import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from engine.store import Unavailable
 from engine.system import files
 from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 
 FILE_NAME = "marks.jsonl"
 _NEW = "marks.new"

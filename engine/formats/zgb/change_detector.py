@@ -7,7 +7,7 @@ import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.formats.zgb.place import KINDS, Cell
 from engine.formats.zgb.queue_config import load_config
@@ -17,6 +17,7 @@ from engine.formats.zgb.schema import Database, select_jobs
 from engine.formats.zgb.sidecar_database import JOBS_PER_PAGE as SIDECAR_PAGE
 from engine.formats.zgb.sidecar_database import SidecarDatabase
 from engine.text.decode import parse_digits
+from engine.values import NamedTuple
 
 POLL_SECONDS = 0.2
 """Seconds between two checks of the data versions."""

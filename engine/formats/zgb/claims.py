@@ -3,8 +3,6 @@ bucket, select a due job, spend a token."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from engine import policy
 from engine.formats.zgb import queue_config, schema
 from engine.formats.zgb.connection import OwnerConnection
@@ -27,6 +25,7 @@ from engine.formats.zgb.schema import Database
 from engine.model import Lease, Task
 from engine.policy import UNITS_PER_TOKEN, Bucket, Rate
 from engine.store import ClaimFilter, Unavailable
+from engine.values import NamedTuple
 
 LEASE_EXPIRED = "lease expired"
 """The error of a job whose lease expired. It stays until an attempt ends: the mail may have been

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from engine import policy
 from engine.formats.zgb import claims, queue_config, schema
@@ -13,6 +12,7 @@ from engine.formats.zgb.queue_config import REDIRECT_KEY, QueueConfig, load_conf
 from engine.formats.zgb.schema import Database
 from engine.store import Control, Outlook, Unavailable, Unsupported
 from engine.text.times import format_time
+from engine.values import NamedTuple
 
 RETRY_FAILED = "retryFailed"
 DELETE_ORPHANS = "deleteOrphans"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from engine.formats.zgb import control
 from engine.formats.zgb.claims import ClaimReport
@@ -30,6 +30,7 @@ from engine.system.cleanup import closing_fd
 from engine.text import decode
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 LOG_VARIABLE = "MAIL_QUEUE_LOG"
 LOG_NAME = "mail-queue.log"

@@ -10,7 +10,6 @@ import shlex
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import NamedTuple
 
 from engine.config.mail_config import NOWHERE, MailSettings
 from engine.config.validators import ConfigError
@@ -34,6 +33,7 @@ from engine.policy import UNITS_PER_TOKEN
 from engine.store import Gone, Unavailable
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from engine.work.handlers import Context, Failed, Fatal, Postponed
 
 RETRY_SECONDS = 60.0

@@ -10,13 +10,14 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.config import validators
 from engine.config.validators import Check, ConfigLocation
 from engine.policy import RetryPolicy, retries_of
 from engine.schedules import stepped
 from engine.system import files
+from engine.values import NamedTuple
 
 KINDS = ("user", "organizer")
 """The two mails of a registration, in the order of enqueueing."""

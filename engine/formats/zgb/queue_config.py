@@ -9,12 +9,12 @@ import math
 import re
 from datetime import date, datetime, time, timedelta, tzinfo
 from enum import StrEnum
-from typing import NamedTuple
 
 from engine.formats.zgb.connection import OwnerConnection
 from engine.formats.zgb.place import RateLimit
 from engine.formats.zgb.schema import TableShape
 from engine.policy import UNITS_PER_TOKEN, Bucket, Rate
+from engine.values import NamedTuple
 
 LOCAL_PART_LIMIT = 64
 """Characters of an address before its @ (RFC 5321, 4.5.3.1.1)."""

@@ -11,7 +11,6 @@ from contextlib import closing
 from functools import partial
 from itertools import pairwise
 from statistics import median
-from typing import NamedTuple
 
 from engine.config.validators import ConfigError
 from engine.formats.base.format import Setup
@@ -37,6 +36,7 @@ from engine.system.command_errors import print_error
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from engine.text.times import format_deadline, format_rough_duration, format_time
+from engine.values import NamedTuple
 from engine.version import program_command
 from engine.waiting_reasons import describe_time_to_empty
 from engine.work import worker_files

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
 
 from engine.formats.zgb.connection import VALUE_LIMIT_BYTES
 from engine.formats.zgb.place import (
@@ -24,6 +23,7 @@ from engine.formats.zgb.schema import OWN_COLUMNS, TableShape
 from engine.model import ATTEMPT_KEY, EMPTY, Lease, State, Task
 from engine.store import MAX_PART_BYTES, Unsupported
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 STATUSES = ("pending", "sending", "failed")
 

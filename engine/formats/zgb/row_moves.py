@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import NamedTuple
 
 from engine.formats.zgb import claims
 from engine.formats.zgb.connection import OwnerConnection, placeholder, quote_name
@@ -25,6 +24,7 @@ from engine.formats.zgb.schema import Database, foreign_columns, select_jobs, se
 from engine.formats.zgb.sidecar_database import SidecarDatabase, SidecarRow
 from engine.model import Move, State, Task
 from engine.store import Gone, Unsupported
+from engine.values import NamedTuple
 
 SIDECAR_STATES = (State.HELD, State.TRASH)
 """The states that are stored in the sidecar database."""

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import tzinfo
-from typing import NamedTuple
 
 from engine.formats.zgb.connection import OwnerConnection, ValueTooLarge, owner_of, quote_name
 from engine.formats.zgb.place import (
@@ -20,6 +19,7 @@ from engine.formats.zgb.place import (
 )
 from engine.store import Unavailable
 from engine.system import files, users
+from engine.values import NamedTuple
 
 REQUIRED_COLUMNS = (
     "registration_number",

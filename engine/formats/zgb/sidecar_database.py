@@ -14,7 +14,6 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from engine.formats.zgb.connection import OwnerConnection, owner_of
 from engine.formats.zgb.place import Cell, ZgbDatabase
@@ -24,6 +23,7 @@ from engine.store import Unavailable
 from engine.system import files, users
 from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 
 SCHEMA_VERSION = 1
 

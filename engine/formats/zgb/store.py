@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import groupby, islice
-from typing import NamedTuple
 
 from engine.formats.zgb import claims, control, log, queue_config, row_moves, schema
 from engine.formats.zgb.change_detector import ChangeDetector
@@ -59,6 +58,7 @@ from engine.store import (
     refuse_all,
     require_edge,
 )
+from engine.values import NamedTuple
 
 MOVES_PER_TRANSACTION = 100
 """Moves in one transaction; the write lock is held for so long."""

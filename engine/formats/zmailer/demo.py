@@ -10,13 +10,13 @@ import os
 import random
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from engine.demo.keeper import HOUR, MINUTE, DemoSettings
 from engine.demo.smtp_server import DemoSmtpServer
 from engine.formats.zmailer.diagnostics import format_diagnostic
 from engine.formats.zmailer.spool.control_file import Diagnostic, parse_control_file
 from engine.system import files
+from engine.values import NamedTuple
 
 ENOUGH_MESSAGES = 200
 """Number of messages at which the traffic pauses."""

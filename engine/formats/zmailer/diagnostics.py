@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from engine.formats.zmailer.spool.control_file import (
     Diagnostic,
@@ -16,6 +15,7 @@ from engine.formats.zmailer.spool.control_file import (
     parse_diagnostic,
     split_fields,
 )
+from engine.values import NamedTuple
 
 UNREPORTED, REPORTED = b" ", b"+"
 """Tags of a d line."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from engine.config import validators
 from engine.config.validators import ConfigLocation
@@ -17,6 +16,7 @@ from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf, parse_con
 from engine.system import files
 from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 
 DEFAULT_ENVIRONMENT = "/etc/zmailer.conf"
 DEFAULT_POSTOFFICE = "/var/spool/postoffice"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import getopt
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.text.decode import parse_digits
+from engine.values import NamedTuple
 
 MIN_SCAN_FILES = 10
 SCAN_SECONDS = range(2, 16)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 from zlib import crc32
 
 from engine.formats.zmailer import diagnostics, submit
@@ -30,6 +30,7 @@ from engine.mail import header
 from engine.mail.message.bounce import ascii_address
 from engine.system import files
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 MAX_ENVELOPE_BYTES = 1 << 18
 """Bytes at the start of a message file in which envelope and headers are looked for."""

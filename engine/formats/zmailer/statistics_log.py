@@ -12,7 +12,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import inf
-from typing import NamedTuple
 
 from engine.formats.zmailer.options import WrongOption, parse_options
 from engine.formats.zmailer.spool import names
@@ -22,6 +21,7 @@ from engine.locks import lock_file
 from engine.logs.recent_lines import RecentLines
 from engine.system import files
 from engine.system.cleanup import closing_fd
+from engine.values import NamedTuple
 
 STATES = ("ok", "ok2", "ok3", "error", "error2", "expire")
 """What the program writes. Its man page has ok, error and expiry."""

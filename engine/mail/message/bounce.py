@@ -8,12 +8,12 @@ import re
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.utils import format_datetime
-from typing import NamedTuple
 
 from engine.mail import header
 from engine.mail.host import Host
 from engine.mail.message.compose import POLICY, message_id, set_boundaries, set_header
 from engine.text.safe import ERROR_LIMIT, safe_line
+from engine.values import NamedTuple
 
 MAX_HEADER_BYTES = 1 << 14
 """Maximum bytes of the returned headers; enough for any normal mail."""

@@ -4,13 +4,13 @@ import errno
 import os
 import re
 from collections.abc import Callable
-from typing import NamedTuple
 
 from engine.config.mail_config import MailSettings
 from engine.mail.model import BadMail
 from engine.system import files
 from engine.text.error_text import error_text
 from engine.text.safe import REPLACEMENT, safe_line
+from engine.values import NamedTuple
 
 _TAG = (
     r"<(?:!doctype\s+html|(?:html|head|body|div|p|table|h[1-6]|ul|ol|dl|pre|section|article|header|"

@@ -9,7 +9,6 @@ import errno
 import re
 from collections.abc import Mapping
 from html import escape
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from engine.config.mail_config import MailSettings
@@ -17,6 +16,7 @@ from engine.mail.message.content import read_plain_file
 from engine.system import files
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from engine.version import VERSION
 
 HEADER_FILE, FOOTER_FILE = "header_default.html", "footer_default.html"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from engine.logs.delivery_records import (
     FAILED,
@@ -23,6 +23,7 @@ from engine.monitor.prometheus import CounterFiles, add_place
 from engine.system import files
 from engine.text.error_text import error_text
 from engine.text.safe import hide_domain, safe_line
+from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

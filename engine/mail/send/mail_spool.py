@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from os import stat_result
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from engine.mail.model import BadMail
 from engine.mail.send import spool_entry
@@ -34,6 +34,7 @@ from engine.system import files
 from engine.system.files import Refused
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from engine.mail.message.content import Content

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Self
 
 from engine.config.mail_config import NOWHERE, MailSettings
 from engine.locks.token_buckets import TokenBuckets
@@ -39,6 +39,7 @@ from engine.policy import UNITS_PER_TOKEN, Rate
 from engine.schedules import stepped
 from engine.text.error_text import error_text
 from engine.text.safe import hide_domain, safe_line
+from engine.values import NamedTuple
 
 TRANSPORT_RETRY_SECONDS = 60.0
 """Seconds until the next check after no transport could be used."""

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from engine.mail import wire_format
 from engine.mail.failure_reasons import AUTH_CODES, failure_from_word, redact_text
@@ -32,6 +32,7 @@ from engine.system.answer_limit import AnswerLimit, AnswerTooLong
 from engine.system.supervisor import descriptor_lack, own_limit
 from engine.text.error_text import error_text
 from engine.text.safe import ascii_name, safe_line
+from engine.values import NamedTuple
 
 REQUIRED, WRAPPED, OPPORTUNISTIC, NONE = "required", "wrapped", "opportunistic", "none"
 TLS = (REQUIRED, WRAPPED, OPPORTUNISTIC, NONE)

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from os import stat_result
-from typing import NamedTuple
 
 from engine.mail.address import split_addresses
 from engine.mail.model import BadMail
@@ -20,6 +19,7 @@ from engine.mail.spool_meta import parse_meta
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 META, HTML, TEXT = "meta.sh", "body.html", "body.txt"
 """File names of a mail (contract, "Mail Spool Format")."""

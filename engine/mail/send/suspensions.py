@@ -6,13 +6,14 @@ import json
 import os
 import stat
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from engine.config.mail_config import MEMORY, METHODS
 from engine.system import files
 from engine.system.files import Refused
 from engine.text import decode
 from engine.text.typed_json import Epoch, from_json
+from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

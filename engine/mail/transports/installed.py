@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple
 
 from engine.system.users import Account, login_environment
+from engine.values import NamedTuple
 
 DEFAULT_PATHS: Mapping[str, tuple[str, ...]] = {
     "postfix": ("/usr/sbin/postfix",),

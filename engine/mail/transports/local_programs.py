@@ -11,13 +11,13 @@ import fcntl
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
 
 from engine.config.mail_config import MailSettings
 from engine.mail import address, failure_reasons, run_program
 from engine.mail.model import BadMail, Cause, Mail, NotSent, Reason, Unused, absent_because
 from engine.mail.transports.installed import EXIM_NAMES, System
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 MASTER_PROCESS = frozenset({"master"})
 """The master process of Postfix. Source: Postfix master(8)."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
 
 from engine.config.mail_config import MEMORY, METHODS, NOWHERE, MailSettings
 from engine.mail.model import Cause, Mail, Transport, Unused, absent_because
 from engine.mail.transports.installed import System
+from engine.values import NamedTuple
 
 
 class TransportChoice(NamedTuple):

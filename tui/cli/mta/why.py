@@ -6,7 +6,6 @@ import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import NamedTuple
 
 from engine.formats.base.format import Setup
 from engine.model import Edges, State, Task, own_word
@@ -19,6 +18,7 @@ from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration, format_time
+from engine.values import NamedTuple
 from tui.cli.mta.trail import FOUND, NOT_FOUND, check_word, event_line, event_values, mail_log_of
 from tui.cli.setup.output import Answer, show_progress
 from tui.text.lines import Line

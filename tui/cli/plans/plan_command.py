@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice, repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.formats.base.format import Setup
 from engine.formats.known_formats import is_same_place, setup_for
@@ -27,6 +27,7 @@ from engine.store import ChangeableStore, ReadableStore
 from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.figures import format_share
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from engine.verbs import VERBS, VerbWords
 from tui.cli.setup.output import Progress, columns, print_json, print_lines
 from tui.plan import plan_lines as view

@@ -8,7 +8,7 @@ import time
 from collections.abc import Generator
 from contextlib import ExitStack, closing
 from functools import partial
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from engine.formats.base.format import Setup
 from engine.logs import task_events
@@ -29,6 +29,7 @@ from engine.text.decode import parse_digits
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 from engine.text.typed_json import to_json
+from engine.values import NamedTuple
 from tui.cli.plans import plan_command
 from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, SignalCounter
 from tui.cli.setup.output import columns, print_lines

@@ -14,7 +14,6 @@ from contextlib import closing
 from functools import partial
 from itertools import count
 from math import inf
-from typing import NamedTuple
 
 from engine.formats.base.format import Setup
 from engine.index.filter_language import Filter
@@ -26,6 +25,7 @@ from engine.replay.settings import ReplayPace, rest_problem
 from engine.store import ChangeableStore, ReadableStore, Unavailable
 from engine.system.command_errors import EX_NOPERM, EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from engine.verbs import VERBS, edges_of
 from tui.cli.plans import plan_command, replay_options
 from tui.cli.plans.plan_command import LOCKED, NOT_ALL_DONE, PlanOptions, ShownPlan

@@ -6,7 +6,6 @@ import asyncio
 import shlex
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from engine.formats.base.format import Setup
 from engine.index.age_table import Ages
@@ -15,6 +14,7 @@ from engine.monitor import lock_diagnosis
 from engine.store import Unavailable
 from engine.text.folding import contains_words
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
 from tui.cli.setup.one_look import scan_once
 from tui.cli.setup.output import Answer, columns

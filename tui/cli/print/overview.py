@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from engine.formats.base.format import Setup
 from engine.index.age_table import BOUNDS_MINUTES, Ages, summarize_ages
@@ -23,6 +22,7 @@ from engine.places.place import Place
 from engine.store import Unavailable
 from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.cli.print.transports import as_json
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
 from tui.cli.setup.one_look import parse_place_filter, scan_once

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import NamedTuple
 
 from engine.formats.base.format import Setup
 from engine.logs.merged_log import find_mentions
@@ -14,6 +13,7 @@ from engine.model import State, Task, own_word
 from engine.store import ReadableStore
 from engine.system.command_errors import EX_TIMEOUT, print_error
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.cli.setup.output import Answer
 
 REACHED, NOT_REACHED = 0, 1

@@ -8,7 +8,6 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from engine.formats.base.format import Setup
 from engine.store import Unavailable
@@ -16,6 +15,7 @@ from engine.system.command_errors import print_error
 from engine.text.folding import contains_words
 from engine.text.safe import safe_line
 from engine.text.times import format_time
+from engine.values import NamedTuple
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
 from tui.cli.setup.one_look import scan_once
 from tui.cli.setup.output import Answer, columns, print_answer, print_controls

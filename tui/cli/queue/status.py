@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from typing import NamedTuple
 
 from engine.destinations.watch import CountedTasks, DestinationTasks, add_task, join
 from engine.formats.base.format import Setup
@@ -38,6 +37,7 @@ from engine.system.command_errors import print_error
 from engine.text.figure import Figure
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
+from engine.values import NamedTuple
 from tui.cli.setup.output import Answer, show_progress
 from tui.cli.setup.places import make_place
 from tui.session.history import HISTORY_SECONDS as JOURNAL_SECONDS

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from engine.config.place_address import Address, BadAddress, is_url, parse_address
 from engine.config.queue_config import Config, ConfigError, queue_settings_for
@@ -31,6 +31,7 @@ from engine.system.command_errors import EX_USAGE, CommandError, NotReadable, fa
 from engine.text.error_text import error_text
 from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

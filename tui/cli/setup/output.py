@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, redirect_stdout
 from io import BufferedWriter, BytesIO, FileIO, TextIOWrapper, UnsupportedOperation
-from typing import TYPE_CHECKING, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from engine.system.command_errors import discard_stream
 from engine.text.safe import safe_line, safe_text
+from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from engine.formats.bullmq.federation.envelope import BadEnvelope, is_signed, parse_envelope, unseal
 from engine.formats.bullmq.federation.jobs import FOLLOW
 from engine.formats.bullmq.federation.parts import FederationParts, keys_of, parse_object
 from engine.formats.bullmq.federation.profile import Profile
 from engine.formats.bullmq.federation.shared_tables import Follow
+from engine.values import NamedTuple
 
 METHOD = "PROXY_RESPONSE"
 """The method of an acknowledgement, and of what a relay wraps it in."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import compress
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from engine.delivery import network_errors
 from engine.delivery.http_client import Answer
@@ -46,6 +46,7 @@ from engine.formats.bullmq.federation.parts import (
 )
 from engine.model import STALLED_BEFORE_KEY, Task
 from engine.store import StoreError
+from engine.values import NamedTuple
 from engine.work.handlers import Context, Failed, Fatal, HandlerResult, Retry
 
 

@@ -12,7 +12,6 @@ import hashlib
 import os
 from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -22,6 +21,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from nacl.bindings import crypto_box_beforenm
 from nacl.exceptions import CryptoError
+
+from engine.values import NamedTuple
 
 KEY_BYTES, IV_BYTES, TAG_BYTES = 32, 12, 16
 _SHA256 = SHA256()

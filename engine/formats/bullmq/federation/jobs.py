@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from engine.destinations.destination import origin_of
 from engine.formats.bullmq.federation.parts import parse_object, to_json
 from engine.formats.bullmq.image import NewJob
+from engine.values import NamedTuple
 
 DELIVERY_QUEUE, HEALTH_QUEUE = "federation-delivery", "federation-health-check"
 SLOTS: Mapping[str, int] = {DELIVERY_QUEUE: 10, HEALTH_QUEUE: 3}

@@ -12,7 +12,6 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from errno import EEXIST
-from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -22,6 +21,7 @@ from engine.formats.bullmq.federation.envelope import KEY_BYTES, BadEnvelope, de
 from engine.system import files
 from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 
 SIGNING, ENCRYPTION = "publicKey", "encryptionPublicKey"
 """Keys of the free JSON of a destination: its public keys in base64, as /discover names them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from engine.delivery.http_client import Answer
 from engine.delivery.network_errors import CANCELLED, OWN_LIMIT, DeliveryError
@@ -14,6 +14,7 @@ from engine.formats.bullmq.federation.keys import ENCRYPTION, SIGNING, OwnKeys, 
 from engine.formats.bullmq.federation.profile import POLICIES, Policy, Profile
 from engine.formats.bullmq.federation.shared_tables import SharedTables, SqlFollows
 from engine.schedules import Schedule, linear
+from engine.values import NamedTuple
 from engine.work.handlers import Lacking, Postponed
 
 PROBES = linear(300.0, 600.0, limit=5)

@@ -4,10 +4,10 @@ that name does it; and by error code, whether a relay or a probe is used."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from engine.delivery import network_errors
 from engine.delivery.status_table import FATAL, Outcomes, make_outcomes
+from engine.values import NamedTuple
 
 
 class Profile(NamedTuple):

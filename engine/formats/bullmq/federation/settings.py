@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from engine.config import validators
 from engine.config.deliver_config import AllowedPeer, check_allowed
 from engine.config.validators import ConfigLocation
 from engine.schedules import Schedule
+from engine.values import NamedTuple
 
 
 class FederationConfig(NamedTuple):

@@ -4,8 +4,6 @@ other servers; and which of them the configuration names."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from engine.config.place_address import Address
 from engine.destinations.database import PATIENCE_SECONDS, NoTable, SqlDatabase
 from engine.destinations.destination import Destination, Registry, origin_of
@@ -13,6 +11,7 @@ from engine.formats.base.format import Setup
 from engine.formats.bullmq.federation.keys import ENCRYPTION, SIGNING
 from engine.formats.bullmq.federation.settings import FederationConfig, parse_federation
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 NOT_PROBED = frozenset({"DNS_BLOCKED", "INVALID_RESPONSE_FROM_TARGET"})
 """Codes of Sipher after which a server is not probed."""

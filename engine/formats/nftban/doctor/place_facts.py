@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from typing import NamedTuple
 
 from engine import policy
 from engine.config.mail_config import FILES, MEMORY, NOWHERE, MailSettings, field_source
@@ -40,6 +39,7 @@ from engine.system.command_errors import CommandError
 from engine.system.users import Account
 from engine.text.error_text import error_text
 from engine.text.times import format_time
+from engine.values import NamedTuple
 
 
 class InstalledProgram(NamedTuple):

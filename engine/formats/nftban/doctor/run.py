@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 from engine.doctor.finding import Finding, Grade, hidden, ok
 from engine.formats.base.format import Setup
@@ -17,6 +16,7 @@ from engine.formats.nftban.doctor.evidence import access_denied
 from engine.formats.nftban.doctor.place_facts import PlaceFacts, gather_facts
 from engine.policy import DLQ_ALERT_LIMIT
 from engine.text.figures import format_count
+from engine.values import NamedTuple
 
 
 class DoctorCheck(NamedTuple):

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby, islice
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from engine.formats.zmailer.diagnostics import dsn_parameter, format_diagnostic
 from engine.formats.zmailer.scheduling.agent_lines import (
@@ -42,6 +42,7 @@ from engine.store import Unavailable
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 POSTOFFICE = ".."
 """From transport/, where the scheduler starts agents."""

@@ -14,7 +14,6 @@ import pwd
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from engine.formats.zmailer import reports
 from engine.formats.zmailer.agents.jobs import AgentMessage, AgentOutcome
@@ -31,6 +30,7 @@ from engine.formats.zmailer.spool.scheduler_conf import parse_interval
 from engine.formats.zmailer.submit import Router, copy_file, resubmission
 from engine.text.decode import parse_digits
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 IO_WAIT_SECONDS = 300.0
 """After a temporary error (`io:`) the router may try again."""

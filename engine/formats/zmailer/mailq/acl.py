@@ -16,12 +16,13 @@ import shlex
 import stat
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.store import Unavailable
 from engine.system import files
 from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 
 MAX_FILE_BYTES = 1 << 20
 """Bytes: a larger file of users is refused."""

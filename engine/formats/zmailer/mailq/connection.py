@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import NamedTuple
 
 from engine.formats.zmailer.mailq import job_text
 from engine.formats.zmailer.mailq.acl import digest
@@ -17,6 +16,7 @@ from engine.store import Unavailable
 from engine.system.answer_limit import AnswerLimit
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 MAX_LINE_BYTES = 64 << 10
 MAX_ANSWER_BYTES = 64 << 20

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
-from typing import NamedTuple
 
 from engine.formats.zmailer.mailq.queue_view import (
     JobView,
@@ -27,6 +26,7 @@ from engine.formats.zmailer.mailq.report_text import (
     thread_details,
     whole,
 )
+from engine.values import NamedTuple
 
 VERSION_1 = "version zmailer 1.0"
 """First line of a dump."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple
+
+from engine.values import NamedTuple
 
 
 class JobWait(StrEnum):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from engine.formats.zmailer.mailq import job_text, report_text
 from engine.formats.zmailer.mailq.acl import MailqUser, Peer, Right, find_user, is_right_digest
 from engine.formats.zmailer.mailq.queue_view import CounterView, JobView, SchedulerView, ThreadView
 from engine.formats.zmailer.mailq.report_text import encode
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 MULTI_LINE = "+OK until LF.LF"
 """First line of an answer that ends with a line of one dot; other lines double a leading dot."""

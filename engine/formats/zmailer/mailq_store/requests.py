@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from engine.formats.zmailer.mailq.queue_view import JobView, JobWait
 from engine.formats.zmailer.mailq_store.source import ThreadSource
 from engine.formats.zmailer.mailq_store.tasks import TaskName, named_jobs, parse_id, tasks_of
 from engine.model import Edges, Move, Outcome, State, Task, accept_only_now
 from engine.store import Gone, SeenTask, StoreError, Unavailable, Unsupported, require_edge
+from engine.values import NamedTuple
 
 REQUEST_SECONDS = 60.0
 """Seconds for which the tasks of a request are verified as they were planned."""

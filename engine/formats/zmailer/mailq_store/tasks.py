@@ -6,13 +6,13 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
-from typing import NamedTuple
 
 from engine.formats.zmailer.mailq import queue_view
 from engine.formats.zmailer.mailq.job_text import ThreadJobs
 from engine.formats.zmailer.mailq.queue_view import JobView, JobWait, ThreadView
 from engine.model import WAITS_KEY, Lease, Problem, State, Task
 from engine.text.safe import clean_error, safe_line
+from engine.values import NamedTuple
 from engine.verbs import WAITING_PREFIX
 
 STATES: Mapping[State, str] = {State.PENDING: "waiting", State.ACTIVE: "running"}

@@ -9,7 +9,7 @@ import re
 import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.formats.zmailer import diagnostics
 from engine.formats.zmailer.diagnostics import Unreported
@@ -28,6 +28,7 @@ from engine.formats.zmailer.spool.scheduler_conf import (
 from engine.store import Unavailable
 from engine.system.supervisor import CannotRun
 from engine.text import decode
+from engine.values import NamedTuple
 
 DELIVERY_FORM = "delivery"
 """The form of a report if the clause names none."""

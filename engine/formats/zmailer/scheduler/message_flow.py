@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import NamedTuple
 
 from engine.formats.zmailer import statistics_log
 from engine.formats.zmailer.log_file import format_line
@@ -34,6 +33,7 @@ from engine.store import StoreError
 from engine.system import files, users
 from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
+from engine.values import NamedTuple
 
 RETRY_SECONDS = 30.0
 """A message that could not be completed, or a file that could not be read, is tried again."""

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, suppress
 from os import stat_result
-from typing import NamedTuple
 
 from engine.formats.zmailer.spool import marks, names
 from engine.formats.zmailer.spool.folders import (
@@ -25,6 +24,7 @@ from engine.formats.zmailer.spool.folders import (
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 
 LOCK_SECONDS = 2.0
 """How long to wait for a file that another process has locked: the mail waits meanwhile."""

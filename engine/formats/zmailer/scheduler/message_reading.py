@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Iterable
 from os import stat_result
-from typing import NamedTuple
 
 from engine.formats.zmailer import diagnostics
 from engine.formats.zmailer.diagnostics import Unreported
@@ -28,6 +27,7 @@ from engine.formats.zmailer.spool.folders import OpenControl, read_whole
 from engine.model import State
 from engine.system import files
 from engine.system.files import Refused
+from engine.values import NamedTuple
 
 LIVE_LOCK_SECONDS = 32.0
 """A file with a lock of a running agent is read again after so long, as in ZMailer 3.0.1."""

@@ -14,7 +14,6 @@ from contextlib import ExitStack, closing, suppress
 from enum import StrEnum
 from functools import partial
 from random import Random
-from typing import NamedTuple
 
 from engine.formats.zmailer.environment import (
     DEFAULT_POSTOFFICE,
@@ -59,6 +58,7 @@ from engine.mail.host import this_host
 from engine.store import Unavailable
 from engine.system import files
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 
 
 class SignalRequest(StrEnum):

@@ -6,7 +6,6 @@ import ipaddress
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from typing import NamedTuple
 
 from engine.formats.zmailer.environment import SchedulerFiles
 from engine.formats.zmailer.mailq import acl, queue_view
@@ -21,6 +20,7 @@ from engine.formats.zmailer.spool.tasks import RecipientFacts
 from engine.model import Task
 from engine.store import StoreError, Unavailable
 from engine.text.safe import clean_error
+from engine.values import NamedTuple
 
 ANSWER_SECONDS = 3.0
 """Seconds to wait for an answer: the screen shows `?` meanwhile."""

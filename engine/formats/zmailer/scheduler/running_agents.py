@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import selectors
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from engine.formats.zmailer.scheduler.message_reading import FindSettings
 from engine.formats.zmailer.scheduling.agent_lines import AgentAnswer, AgentText, JobLine
@@ -22,6 +21,7 @@ from engine.formats.zmailer.scheduling.jobs import ClauseSettings, Job, Thread
 from engine.formats.zmailer.scheduling.work import Start, WorkTable
 from engine.system.supervisor import CannotRun, Program
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 FORK_FAILURE, FORK_RATE = "System:ForkFailure!", "ForkRateLimit"
 """Why a thread has no agent, as MAILQ shows it."""

@@ -8,7 +8,8 @@ with LF; a line without its LF is no line.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+
+from engine.values import NamedTuple
 
 HUNGRY = b"#hungry\n"
 IDLE = b"#idle\n"

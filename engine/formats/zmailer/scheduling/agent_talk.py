@@ -12,7 +12,7 @@ import signal
 from collections import deque
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from engine.formats.zmailer.scheduling.agent_lines import (
     DIAGNOSTIC,
@@ -27,6 +27,7 @@ from engine.formats.zmailer.scheduling.agent_lines import (
     format_job,
     parse_agent_line,
 )
+from engine.values import NamedTuple
 
 MAX_OUTPUT_BYTES = 64 << 10
 """The agent gets no more jobs while so many bytes wait to be written."""

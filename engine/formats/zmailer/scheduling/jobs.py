@@ -13,7 +13,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain
 from random import Random
-from typing import NamedTuple
+
+from engine.values import NamedTuple
 
 DAY_SECONDS = 86400.0
 

@@ -9,7 +9,6 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
-from typing import NamedTuple
 
 from engine.formats.zmailer.scheduling import timers
 from engine.formats.zmailer.scheduling.jobs import (
@@ -22,6 +21,7 @@ from engine.formats.zmailer.scheduling.jobs import (
 )
 from engine.formats.zmailer.scheduling.ready import AgentSlots, ReadyThreads
 from engine.formats.zmailer.scheduling.timers import Timers, pop_expired
+from engine.values import NamedTuple
 
 NO_COMMAND = "ConfBUG:NoCmdDefined!"
 NOT_SELECTED = "procsel-mismatch"

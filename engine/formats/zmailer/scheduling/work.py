@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from random import Random
-from typing import NamedTuple
 
 from engine.formats.zmailer.scheduling.agent_lines import AgentAnswer
 from engine.formats.zmailer.scheduling.jobs import Job, RingKey, Thread
 from engine.formats.zmailer.scheduling.ready import AgentSlots
 from engine.formats.zmailer.scheduling.table import ThreadTable
+from engine.values import NamedTuple
 
 MAX_RESYNCS = 30
 """After an agent has found nothing to do in a file so often, it is fed only at its wake-ups."""

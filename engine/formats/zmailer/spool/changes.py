@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from os import stat_result
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from engine.formats.zmailer.spool import lock_process, marks, names
 from engine.formats.zmailer.spool.control_file import FileLayout, RecipientLine, parse_recipient
@@ -28,6 +28,7 @@ from engine.store import Control, Gone, Outlook, StoreError, Unavailable, Unsupp
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.error_text import error_text
+from engine.values import NamedTuple
 from engine.verbs import BOUNCED, EXPIRED, REROUTED
 
 WINDOW_BYTES = 256 << 10

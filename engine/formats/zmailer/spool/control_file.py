@@ -16,11 +16,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import accumulate, compress
-from typing import NamedTuple
 from zlib import crc32
 
 from engine.formats.zmailer.spool.names import Quad, parse_quad
 from engine.system.files import Refused
+from engine.values import NamedTuple
 
 PID_SLOTS = 1
 DELAY_SLOTS = 2

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from os import stat_result
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from engine.formats.zmailer.spool import names
 from engine.formats.zmailer.spool.control_file import BLOCK_BYTES, FileLayout, FileVersion
@@ -23,6 +23,7 @@ from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 TRANSPORT, QUEUE = "transport", "queue"
 FREEZER = "freezer"

@@ -13,11 +13,11 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from engine.formats.zmailer.spool.control_file import PID_SLOT_BYTES, RecipientLine
 from engine.model import State
 from engine.system import files
+from engine.values import NamedTuple
 
 TODO, LOCKED, DONE, FAILED = b" ", b"~", b"+", b"-"
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from engine.system.files import Refused
+from engine.values import NamedTuple
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123abcdefghijklmnopqrstuvwxyz4567890-"
 """Characters of six bits each in a spool id."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import pwd
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+
+from engine.values import NamedTuple
 
 Value = int | str | bool | tuple[int, ...]
 """A setting: intervals in seconds, texts, flags, lists of numbers."""

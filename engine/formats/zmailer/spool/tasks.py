@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from os import stat_result
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from zlib import crc32
 
 from engine.formats.zmailer.spool import names
@@ -35,6 +35,7 @@ from engine.model import (
 from engine.system.files import Refused
 from engine.text.safe import clean_error, safe_line
 from engine.text.times import format_time
+from engine.values import NamedTuple
 from engine.verbs import WAITING_PREFIX
 
 STATES: Mapping[State, str] = {

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
 
 from engine import verbs
 from engine.config.nftban_variables import RUN_DIR
@@ -56,6 +55,7 @@ from engine.system.files import Refused
 from engine.text.durations import parse_duration
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.cli.formats.nftban.worker_parts import render_metrics
 from tui.cli.setup.output import Answer
 

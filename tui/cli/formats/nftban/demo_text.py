@@ -13,10 +13,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from engine.formats.nftban.demo import FLOWING, STUCK_AFTER_SECONDS, WEDGED
 from engine.system.command_errors import fail
+from engine.values import NamedTuple
 from tui.terminal.crash_report import EX_SOFTWARE
 
 REFUSED_RECIPIENTS = "code=550"

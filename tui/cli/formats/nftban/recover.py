@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from functools import partial
-from typing import NamedTuple
 
 from engine import verbs
 from engine.formats.base.format import Setup
@@ -30,6 +29,7 @@ from engine.system.command_errors import EX_IOERR, print_error
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from engine.text.times import format_time
+from engine.values import NamedTuple
 from engine.work.worker import Worker
 from tui.cli.formats.nftban.worker_parts import queue_spooled_mail, worker_services
 from tui.cli.setup.output import captured_lines, print_json

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from types import FrameType
-from typing import NamedTuple
 
 from engine.formats.base.format import Setup
 from engine.formats.known_formats import require_path
@@ -41,6 +40,7 @@ from engine.system.command_errors import (
 )
 from engine.text.safe import clean_error, safe_line
 from engine.text.times import format_rough_duration, format_time
+from engine.values import NamedTuple
 from engine.work import worker_files
 from engine.work.metrics_writer import MetricsWriter, count_tasks
 from engine.work.worker import Worker, WorkerResult

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
 
 from engine.formats.base.format import Setup
 from engine.formats.zmailer import environment, spool_mail
@@ -30,6 +29,7 @@ from engine.store import Unavailable
 from engine.system.command_errors import EX_USAGE, fail
 from engine.text.decode import parse_digits
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 EXPECTED_FOLDER = "expected the folder transport/ of a spool"
 

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from typing import NamedTuple
 
 from engine.config.place_address import Address
 from engine.formats.base.format import Setup
@@ -25,6 +24,7 @@ from engine.formats.zmailer.spool.control_file import parse_control_file
 from engine.system import files
 from engine.system.command_errors import EX_USAGE, fail
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 PASSWORD_VARIABLE = "SPOOLDECK_MAILQ_PASSWORD"
 """Variable of the environment with the password of the user of -U."""

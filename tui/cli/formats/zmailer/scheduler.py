@@ -10,7 +10,6 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from typing import NamedTuple
 
 from engine.config.validators import ConfigLocation
 from engine.formats.base.format import Setup
@@ -35,6 +34,7 @@ from engine.system.command_errors import EX_CONFIG, EX_IOERR, EX_USAGE, fail
 from engine.system.run_clock import RunClock
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from engine.version import VERSION
 from tui.cli.setup.output import Answer
 

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from json import dumps
 from types import FrameType
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from engine import verbs
 from engine.config.mail_config import METHODS, MailSettings
@@ -38,6 +38,7 @@ from engine.system.command_errors import (
 from engine.text.error_text import error_text
 from engine.text.safe import contract_text, hide_domain, safe_line
 from engine.text.times import format_rough_duration, format_time
+from engine.values import NamedTuple
 from tui.cli.setup.output import Answer, captured_lines
 from tui.text.glyphs import UTF8, glyphs_of_locale
 from tui.text.task_row import time_fields, with_times
