@@ -234,7 +234,9 @@ class Writer:
                 "DELETE FROM problem WHERE look < ?", (self._scan_number,)
             ).rowcount
             self._count_problems()
-        self._db.execute("PRAGMA shrink_memory")  # until tasks change, no page is used
+        # Until tasks change, no page is used, and then few.
+        for pragma in ("cache_size=-256", "shrink_memory"):
+            self._db.execute(f"PRAGMA {pragma}")
         return deleted > 0
 
     def build_indexes(self) -> Iterator[None]:

@@ -52,13 +52,23 @@ class TaskEvent(NamedTuple):
     """As in the line, untrusted; "" if none."""
     transport: str
     """The mail transport; "" for lines about the run of a task."""
-    line: LogLine
+    level: str
+    """As in the line; "" if it has none."""
+    text: str
+    """The line without its head, untrusted."""
+    source: str
+    """The path of the log."""
     attempt: int | None = None
     """The number of the attempt, if the line has it."""
     mark: str = ""
     """The fingerprint of its error; "" if none."""
     end: str = ""
     """The store's word for the state that a given-up task is moved to; "" if the line has none."""
+
+    @property
+    def line(self) -> LogLine:
+        """The line; kept in parts, as tens of thousands of events are kept."""
+        return LogLine(self.when, self.level, self.text, self.source)
 
 
 MAIL_KIND = "mail_send"
@@ -170,7 +180,9 @@ def _event(line: LogLine, groups: dict[str, str], row: _EventRow) -> TaskEvent:
         what=EventKind.FAILED if is_mail and id and row.what is EventKind.BURIED else row.what,
         error=error,
         transport=groups.get("transport") or row.transport,
-        line=line,
+        level=line.level,
+        text=line.text,
+        source=line.source,
         attempt=int(groups["attempt"]) if groups.get("attempt") else None,
         mark=error_pattern.pattern_name(error_pattern.fold_error(error)) if error else "",
         end=groups.get("end", ""),

@@ -99,7 +99,7 @@ class LatencyMeter:
         kind = event.kind or ("" if task is None else task.kind)
         if what is EventKind.STARTED:
             due = _first_due(event.id, since) if task is None else task.due
-            if (waited := _WAITED.search(event.line.text)) is not None:
+            if (waited := _WAITED.search(event.text)) is not None:
                 due = when - float(waited[1])
             self._keep(event.id, _TrackedTask(kind, due, when))
             return
@@ -114,7 +114,7 @@ class LatencyMeter:
                 self._end(kind, ended, when, what is not EventKind.SUCCEEDED)
         if what is EventKind.SUCCEEDED:
             return
-        delay = _DUE_IN[what].search(event.line.text) if what in _DUE_IN else None
+        delay = _DUE_IN[what].search(event.text) if what in _DUE_IN else None
         due = None if what is EventKind.BURIED else when + (float(delay[1]) if delay else 0.0)
         self._keep(event.id, _TrackedTask(kind, due, None))
 

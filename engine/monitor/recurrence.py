@@ -305,7 +305,7 @@ def _weighed(cluster: ErrorGroup, past: _PastErrors, now: float) -> _ErrorCounts
 
 def _who(event: TaskEvent) -> str:
     """Return the task's id; a mail without a task is identified by its log line."""
-    return event.id or f"\n{event.when}{event.line.text}"
+    return event.id or f"\n{event.when}{event.text}"
 
 
 # ---- evidence as text

@@ -122,7 +122,6 @@ def test_other_kinds_of_classes() -> None:
 
 def test_a_field_without_default_comes_first() -> None:
     """A default before a field without one is refused, as a constructor could not have it."""
+    make: Any = type(NamedTuple)
     with pytest.raises(TypeError, match="a field without a default follows one"):
-        type(NamedTuple)(
-            "Wrong", (NamedTuple,), {"__annotations__": {"a": "int", "b": "int"}, "a": 1}
-        )
+        make("Wrong", (NamedTuple,), {"__annotations__": {"a": "int", "b": "int"}, "a": 1})

@@ -16,7 +16,6 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.dialogs import AskScreen
 from tui.screens.edge_lines import TopLine
 from tui.screens.message import Message
-from tui.screens.rows_screen import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.key_queue import ConfirmGuard
 from tui.text import keys
@@ -80,7 +79,6 @@ class ConfirmScreen(BaseScreen):
         self.guard.plan_hidden()
 
     def on_resize(self) -> None:
-        frame_panes(self, frame_border(*self.size))
         self.lay_out()
 
     def tick(self) -> None:

@@ -25,10 +25,9 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.edge_lines import EdgeLines
 from tui.screens.key_rows import hints_of
 from tui.screens.keyed_screen import KeyedScreen, row_bindings
-from tui.screens.rows_screen import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.text import keys
-from tui.text.frames import Frame, frame_border
+from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import Line, cells_of, fit_text_end, join_ends, width_of
 from tui.text.progress_bar import ProgressBar, bar_line
@@ -157,9 +156,6 @@ class LogScreen(KeyedScreen):
             Copy("l", "line", f"{when} {selected.line.level} {text}".strip()),
             *(Copy("i", "id", id) for id in ids),
         )
-
-    def on_resize(self) -> None:
-        frame_panes(self, frame_border(*self.size))
 
     def paint(self) -> None:
         """Repaint all but the lines, which change by themselves."""

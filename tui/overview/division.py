@@ -58,8 +58,8 @@ class OverviewFrame(NamedTuple):
     log: int = 0
     border: int = 0
     """Lines that the frame of a pane takes: 0 for none, 1 for a rule, 2 for a box."""
-    hints: int = 0
-    next: int = 0
+    hints: int = 1
+    next: int = 1
     sides: Mapping[str, int] = {}
     """Lines of the panes at the right, on a wide screen only."""
     graphs: tuple[int, ...] = ()
@@ -88,13 +88,20 @@ class OverviewFrame(NamedTuple):
         return max(0, lines - self.border)
 
 
+def pane_border(width: int, height: int) -> int:
+    """The frames of the panes on a screen of that size: `BOX`, `RULE`, or 0 for none."""
+    if width <= NARROW_COLUMNS or height <= LOW_LINES:
+        return 0
+    return BOX if width >= WIDE_CELLS and height >= HIGH_LINES else RULE
+
+
 def divide_screen(width: int, height: int, needs: PaneNeeds) -> OverviewFrame:
     """Divide the lines of the screen between its panes."""
-    if width <= NARROW_COLUMNS or height <= LOW_LINES:
+    border = pane_border(width, height)
+    if not border:
         return _divide_small_screen(width, height)
-    wide = width >= WIDE_CELLS and height >= HIGH_LINES
+    wide = border == BOX
     wall = wide and width >= WALL_COLUMNS and height >= WALL_LINES
-    border = BOX if wide else RULE
     most_alerts = 2 if height < 22 else 3 if height < HIGH_LINES else height // 8
     alerts = border + max(1, min(needs.alerts, most_alerts))
     height_below = height - 3 - alerts  # header, next step, hints
@@ -117,17 +124,7 @@ def divide_screen(width: int, height: int, needs: PaneNeeds) -> OverviewFrame:
     outlook = 0 if wide and outlook < needs.outlook + border else outlook
     log += free - outlook  # the log always fills its lines
     frame = OverviewFrame(
-        alerts,
-        listed,
-        ages,
-        other_ages=other,
-        outlook=outlook,
-        kinds=kinds,
-        log=log,
-        border=border,
-        hints=1,
-        next=1,
-        left_width=width,
+        alerts, listed, ages, other, outlook, kinds=kinds, log=log, border=border, left_width=width
     )
     if not wide:
         return frame

@@ -209,17 +209,17 @@ def _lines_until(
     they do not reach back so far, those of the task events."""
     first = next((line.when for line in log if line.when is not None), inf)
     if first <= at:
-        return _until([(line.when, line) for line in log], at), first
+        return _until(log, at), first
     if memory.since <= at:
-        return _until([(event.when, event.line) for event in memory.events], at), memory.since
+        return _until((event.line for event in memory.events), at), memory.since
     return (), min(first, memory.since)
 
 
-def _until(lines: Sequence[tuple[float | None, LogLine]], at: float) -> Sequence[LogLine]:
+def _until(lines: Iterable[LogLine], at: float) -> Sequence[LogLine]:
     """The lines up to a time; one without a time belongs to the line before it."""
     past_lines, when = [], -inf
-    for logged, line in lines:
-        when = when if logged is None else logged
+    for line in lines:
+        when = when if line.when is None else line.when
         if when <= at:
             past_lines.append(line)
     return past_lines

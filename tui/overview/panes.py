@@ -37,7 +37,6 @@ from tui.overview.side_panes import (
     PaneRows,
 )
 from tui.screens.graph_pane import GRAPH_LINES
-from tui.screens.rows_screen import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Across, Down
 from tui.text.frames import BOX_FRAME_CELLS, Frame
@@ -305,7 +304,6 @@ class OverviewPanes:
         self._left.styles.width = frame.left_width if frame.is_wall else "1fr"
         columns = frame.left_width + frame.middle_width
         self._main.styles.width = columns if frame.is_wide else "1fr"
-        frame_panes(screen, frame.border)
 
     def _show(self, name: str, words: Frame, lines: Sequence[Line]) -> None:
         """Show lines in a pane without a cursor, as far as it has room."""

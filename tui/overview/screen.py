@@ -17,7 +17,7 @@ from textual.widget import Widget
 
 from engine.model import Edges
 from engine.store import Unavailable
-from tui.overview import alert_lines, painters, snapshot
+from tui.overview import alert_lines, division, painters, snapshot
 from tui.overview import place_lines as view
 from tui.overview.keys import ROWS, back, focus, is_scanning, move
 from tui.overview.panes import OverviewPanes
@@ -45,6 +45,7 @@ class OverviewScreen(KeyedScreen):
     ROWS = ROWS
     BINDINGS = row_bindings(ROWS)
     parts: OverviewParts
+    pane_border = staticmethod(division.pane_border)
 
     def __init__(self, sessions: Sequence[PlaceSession], context: ConsoleContext) -> None:
         super().__init__()

@@ -199,7 +199,7 @@ def _with_counted_windows(
             parse_mail_event(event.line)
             for event in memory.events
             if event.transport
-            and event.line.source == log
+            and event.source == log
             and event.when is not None
             and start < event.when <= at
         ]

@@ -21,7 +21,7 @@ from tui.queue.task_details import BRIEF_LINES
 from tui.screens.base import BaseScreen
 from tui.screens.edge_lines import TopLine
 from tui.screens.graph_pane import GraphPane
-from tui.screens.rows_screen import WIDE_COLUMNS, WIDE_LINES, frame_panes
+from tui.screens.rows_screen import WIDE_COLUMNS, WIDE_LINES
 from tui.session.place_session import describe_server
 from tui.terminal.render_cache import Across, Down
 from tui.text.frames import Frame, frame_border
@@ -252,7 +252,6 @@ class QueueWidgets:
         if frame == self.frame:
             return
         self.frame = frame
-        frame_panes(self._screen, frame.border)
         self._middle.styles.layout = "horizontal" if frame.wide else "vertical"
         self._side.styles.width = frame.side if frame.wide else "1fr"
         self._side.styles.height = "1fr" if frame.wide else frame.details

@@ -14,6 +14,7 @@ from engine.text.safe import safe_line
 from tui.screens.base import key_bindings
 from tui.screens.page import Page
 from tui.text import keys
+from tui.text.frames import RULE, frame_border
 from tui.text.keys import KeysOn
 from tui.text.lines import BLANK_LINE, Line, cut_line, fact_lines, heading_line
 from tui.widgets.line_widgets import Lines, LongText
@@ -44,10 +45,6 @@ SCREEN_TITLES = {
     keys.CONTROL: "a control of the queue",
     keys.WORKER: "starting or stopping a worker",
 }
-
-
-BOX_COLUMNS, BOX_LINES = 100, 30
-"""Minimum size for a frame with four sides; below, it is a titled rule."""
 
 KEY_CELLS = 9
 
@@ -169,11 +166,16 @@ def _in_two_columns(lines: Sequence[Line], width: int) -> list[Line]:
     ]
 
 
+def _border(width: int, height: int) -> int:
+    return frame_border(width, height) or RULE  # the title is in it
+
+
 class HelpScreen(Page):
     """All keys of the screen it was opened from, and facts about the terminal."""
 
     KIND = keys.HELP
     BINDINGS = key_bindings(keys.HELP)
+    pane_border = staticmethod(_border)
 
     def __init__(
         self,
@@ -217,10 +219,7 @@ class HelpScreen(Page):
         self._paint_frame()
 
     def lay_out(self, width: int) -> None:
-        has_box = width >= BOX_COLUMNS and self.size.height >= BOX_LINES
-        self.set_class(has_box, "-boxed")
-        self.set_class(not has_box, "-ruled")
-        inside = width - 3 if has_box else width
+        inside = width - 3 if self.has_class("-boxed") else width
         search = self.query_one(Input).value
         columns = 2 if inside >= 2 * COLUMN_CELLS else 1
         lines = help_lines(

@@ -8,7 +8,6 @@ from textual.app import ComposeResult
 
 from engine.text.safe import safe_line
 from tui.screens.base import BaseScreen
-from tui.screens.rows_screen import frame_panes
 from tui.text import keys
 from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border
 from tui.text.hints import hint_lines
@@ -33,7 +32,6 @@ class Page(BaseScreen):
         self.query_one(LongText).focus()
 
     def on_resize(self) -> None:
-        frame_panes(self, frame_border(*self.size))
         self.lay_out(self.size.width)
 
     @property

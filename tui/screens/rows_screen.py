@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.geometry import Size
-from textual.screen import Screen
 from textual.widget import Widget
 
 from tui.screens.base import Copy
@@ -20,7 +19,7 @@ from tui.screens.key_rows import hints_of
 from tui.screens.keyed_screen import KeyedScreen
 from tui.screens.rows_parts import Change, RowCursor, RowsParts
 from tui.terminal.render_cache import Box
-from tui.text.frames import BOX, BOX_FRAME_CELLS, RULE, Frame, frame_border
+from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border
 from tui.text.table import ShownRows
 from tui.widgets.line_widgets import Board, LongText
 from tui.widgets.picker import Picker
@@ -39,12 +38,6 @@ FIXED_LINES = 3
 def is_large(size: Size) -> bool:
     """True if a screen has room for more than rows and one text below them."""
     return size.width >= WIDE_COLUMNS and size.height >= WIDE_LINES
-
-
-def frame_panes(screen: Screen[None], border: int) -> None:
-    """Draw the frames of a screen's panes: `BOX`, `RULE`, or 0 for none."""
-    screen.set_class(border == BOX, "-boxed")
-    screen.set_class(border == RULE, "-ruled")
 
 
 class ListPanes:
@@ -173,10 +166,6 @@ class RowsScreen(KeyedScreen):
     def on_mount(self) -> None:
         self.panes.focus(details=False)
         self.parts.start()
-
-    def on_resize(self) -> None:
-        """Frame the panes for the current size; they are painted once they have theirs."""
-        frame_panes(self, frame_border(*self.size))
 
     def on_picker_cursor_moved(self) -> None:
         self.show_change(self.parts.cursor_moved())

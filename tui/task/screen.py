@@ -26,7 +26,7 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.edge_lines import EdgeLines
 from tui.screens.key_rows import KeyRow, RowMaker, hints_of, is_read_only
 from tui.screens.keyed_screen import KeyedScreen, row_bindings
-from tui.screens.rows_screen import frame_panes, is_large
+from tui.screens.rows_screen import is_large
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.task import parts_lines
@@ -229,9 +229,6 @@ class TaskScreen(KeyedScreen):
     def on_mount(self) -> None:
         self.text.focus()
         self.run("task", self.parts.follow)
-
-    def on_resize(self) -> None:
-        frame_panes(self, frame_border(*self.size))
 
     def tick(self) -> None:
         if self.is_current:

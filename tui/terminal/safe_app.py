@@ -14,6 +14,7 @@ from typing import Any
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App
 from textual.css.query import NoMatches
+from textual.dom import DOMNode
 from textual.events import Event, Key, Paste, Resize
 from textual.geometry import Size
 from textual.screen import ModalScreen, Screen
@@ -25,6 +26,7 @@ from tui.terminal.driver import Output, Terminal, has_job_control_shell
 from tui.terminal.key_queue import KeyQueue, guard_of, is_burst
 from tui.terminal.render_cache import CachedRender
 from tui.terminal.screen_cells import CellUpdate, ScreenCells
+from tui.terminal.sized_screen import SizedScreen, frame_panes
 
 EXIT_TIMEOUT_SECONDS = 3.0
 """Seconds for threads to end once everything is closed."""
@@ -77,6 +79,12 @@ class SafeApp(App[None], inherit_bindings=False):
         self._begun = True
         if self._ended is not None:
             self.end(self._ended)
+
+    def _register(self, parent: DOMNode, *widgets: Widget, **options: Any) -> list[Widget]:
+        for widget in widgets:
+            if isinstance(widget, SizedScreen):  # else all its widgets are styled again for this
+                frame_panes(widget, update=False)
+        return super()._register(parent, *widgets, **options)
 
     async def on_event(self, event: Event) -> None:
         """Queue key events; handle all other events immediately."""

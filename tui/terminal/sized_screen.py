@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from textual._compositor import CompositorMap
 from textual.app import App
 from textual.events import Resize
 from textual.geometry import Size
 from textual.screen import ModalScreen, Screen, ScreenResultType
 from textual.widget import Widget
+
+from tui.text.frames import BOX, RULE, frame_border
 
 
 class SizedScreen(Screen[ScreenResultType]):
@@ -19,7 +23,11 @@ class SizedScreen(Screen[ScreenResultType]):
     _painted_map: CompositorMap | None = None
     """Where each widget was at the last layout that was painted."""
 
+    pane_border = staticmethod(frame_border)
+    """(columns, lines) -> the frames of its panes: `BOX`, `RULE`, or 0 for none."""
+
     def _screen_resized(self, size: Size) -> None:
+        frame_panes(self)
         super()._screen_resized(self.app.size)
 
     def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
@@ -31,6 +39,12 @@ class SizedScreen(Screen[ScreenResultType]):
             self._compositor._full_map = self._painted_map
         super()._refresh_layout(size, scroll)
         self._painted_map = self._compositor._full_map
+
+
+def frame_panes(screen: SizedScreen[Any], *, update: bool = True) -> None:
+    """Give a screen the class that draws the frames of its panes in the terminal's size."""
+    border = screen.pane_border(*screen.app.size)
+    screen.update_classes({"-boxed": border == BOX, "-ruled": border == RULE}, update, False)
 
 
 class SizedModalScreen(SizedScreen[ScreenResultType], ModalScreen[ScreenResultType]):

@@ -83,7 +83,8 @@ def test_a_line_that_names_a_task_is_an_event() -> None:
         line = log_line(text, NOW)
         task_event = task_events.parse_event(line)
         assert task_event is not None, text
-        assert task_event[:7] == (NOW, id, kind, what, error, transport, line)
+        assert task_event[:6] == (NOW, id, kind, what, error, transport)
+        assert task_event.line == line
         assert task_event.attempt == attempt
         assert bool(task_event.mark) is bool(error)
     assert [text for text in OTHERS if task_events.parse_event(log_line(text))] == []
@@ -137,7 +138,7 @@ def an_event(
 ) -> TaskEvent:
     """An event of which only this matters."""
     task_event = TaskEvent(
-        when, "t", "x", what=what, error="", transport=transport, line=log_line("", when)
+        when, "t", "x", what, error="", transport=transport, level="", text="", source=""
     )
     return task_event._replace(**fields)  # type: ignore[arg-type]
 

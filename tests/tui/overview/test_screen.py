@@ -780,13 +780,14 @@ async def test_each_row_of_a_wall_names_what_enter_does(spool: Path) -> None:
     """Tab leads through all panes with rows; each row has its next step."""
     leases = a_place(a_memory(some_tasks()), lock=None, has_leases=True)
     async with overview(disk_place(spool), leases, size=(200, 60)) as operator:
-        parts, titles = screen_of(operator).parts, ("clusters", "locks", "workers", "places")
-        await operator.until(lambda: all(map(parts.can_focus, titles)))
+        parts = screen_of(operator).parts
+        all_panes = {ALERTS, QUEUES, AGES, KINDS, LOG, "clusters", "locks", "workers", "places"}
+        await operator.until(lambda: all(map(parts.can_focus, all_panes)))
         panes = set()
         while parts.focus.pane not in panes:
             panes.add(parts.focus.pane)
             await operator.press("tab")
-        assert panes >= {ALERTS, QUEUES, AGES, KINDS, LOG, *titles}
+        assert panes >= all_panes
         rows = [parts.focus.targets[name] for name in screen_of(operator).panes.rows]
         leads_to = {target.pane for targets in rows for target in targets.values()}
         assert {keys.LOCK, keys.LOCKS} <= leads_to <= set(side_panes.TARGET_STEPS)
@@ -796,7 +797,7 @@ def test_events_by_time() -> None:
     """Events of the last hour are counted in equal parts, failures also by themselves."""
     started, failed = EventKind.STARTED, EventKind.FAILED
     events = [
-        TaskEvent(at, "a", "report", what, error="", transport="", line=LogLine(at, "", "", "log"))
+        TaskEvent(at, "a", "report", what, error="", transport="", level="", text="", source="log")
         for at, what in (
             (NOW - 4000, failed),
             (NOW - 3500, started),
