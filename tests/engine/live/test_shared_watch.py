@@ -2,11 +2,14 @@
 
 import os
 import resource
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -289,6 +292,28 @@ def test_without_inotify_the_times_of_folders_count(folder: Path) -> None:
         reports = stack.enter_context(watching(folder))
         os.utime(folder, (1, 1))  # as a change does; needs no descriptor
         assert reports.next() == EVERYTHING
+
+
+def test_a_watch_loads_only_what_it_uses() -> None:
+    """It loads the compiled part of watchfiles without the package, which can still be imported."""
+    program = """if True:
+        import sys
+        from engine.live.shared_watch import FolderEventSource
+        FolderEventSource(["/"]).close()
+        assert not {"watchfiles", "multiprocessing"} & sys.modules.keys()
+        import watchfiles
+        assert watchfiles.main.RustNotify is sys.modules["watchfiles._rust_notify"].RustNotify"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_another_watchfiles_is_done_without(folder: Path, monkeypatch: MonkeyPatch) -> None:
+    """A version of watchfiles without the names that are used costs only its events."""
+    shared_watch._load_rust_notify.cache_clear()
+    monkeypatch.setitem(sys.modules, "watchfiles._rust_notify", ModuleType("other"))
+    with watching(folder) as reports:
+        (folder / "new").touch()
+        assert reports.next() == EVERYTHING
+    shared_watch._load_rust_notify.cache_clear()
 
 
 class Tower:
