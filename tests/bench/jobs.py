@@ -115,7 +115,7 @@ def bullmq_scan(bench: Bench) -> Figures:
 
 def _get_jobs(server: TestServer, number: int) -> None:
     """All jobs by the package's own reader."""
-    from bullmq import Queue  # type: ignore[import-untyped]  # the package has no types
+    from bullmq import Queue
 
     async def read() -> None:
         path = server.url.removeprefix("redis+unix://")

@@ -28,6 +28,7 @@ PACKAGES = ["engine", "tui", "themes"]
 RUNTIME = {"textual", "watchfiles", "pyyaml", "humanize", "prometheus-client", "google-re2"}
 OPTIONAL = {
     "redis",
+    "bullmq",
     "msgpack",
     "croniter",
     "psycopg",

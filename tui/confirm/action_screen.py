@@ -170,7 +170,7 @@ def show_action(
     action: Action,
     session: PlaceSession,
     context: ConsoleContext,
-    done: Callable[[], None] = lambda: None,
+    done: Callable[[], object] = lambda: None,
 ) -> None:
     """Open an action above a screen, which shows its result; `done` is called once it is applied,
     before the screen closes."""
@@ -194,7 +194,7 @@ class ActionScreen(ConfirmScreen):
         action: Action,
         session: PlaceSession,
         context: ConsoleContext,
-        done: Callable[[], None] = lambda: None,
+        done: Callable[[], object] = lambda: None,
     ) -> None:
         assert action.kind in KINDS, f"{action.kind} has no bindings"
         self.action, self._when_done = action, done

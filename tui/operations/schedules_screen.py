@@ -84,6 +84,10 @@ class SchedulesParts(RowsParts):
             return READ_ONLY
         return "" if self.selected is not None else self.no_row_reason("no schedule here")
 
+    def has_no_plans(self) -> bool:
+        """True if there is nothing to plan: no schedule, or all that is open is read-only."""
+        return is_read_only(self) or (self._list is not None and not self._list.rows)
+
     # What is shown
 
     def trail(self) -> tuple[str, ...]:
@@ -122,8 +126,7 @@ class SchedulesParts(RowsParts):
     def next_step(self, width: int) -> Line:
         if (selected := self.selected) is None:
             return next_line("9", "opens the controls", "", width)
-        does = "plans a run now; E edits, X removes"
-        return next_line("O", does, safe_line(selected.id), width)
+        return next_line("O", "plans a run now; E edits, X removes", safe_line(selected.id), width)
 
     def copies(self) -> tuple[Copy, ...]:
         if (selected := self.selected) is None:
@@ -140,11 +143,7 @@ def _plan(parts: SchedulesParts, verb: str) -> Change:
     if parts.screen.is_pasted:
         return parts.say(PASTED)
     action = plan_action(verb, selected, parts.session, schedules)
-    session, context = parts.session, parts.context
-
-    def applied() -> None:
-        parts.reread("")
-
+    session, context, applied = parts.session, parts.context, partial(parts.reread, "")
     parts.screen.open(lambda screen: show_action(screen, action, session, context, applied))
     return Change.NOTHING
 
@@ -157,7 +156,7 @@ def _act(words: str, verb: str) -> KeyRow[SchedulesParts, Change]:
         words,
         partial(_plan, verb=verb),
         refusal=SchedulesParts.plan_refusal,
-        is_absent=is_read_only,
+        is_absent=SchedulesParts.has_no_plans,
     )
 
 

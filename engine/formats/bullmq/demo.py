@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import shutil
@@ -35,6 +36,11 @@ JOBS = (
     NewJob("webhooks", "post", '{"url": "https://example.net/hook"}', {"attempts": 5}),
     NewJob("thumbnails", "resize", '{"width": 320}', priority=2),
 )
+SCHEDULES = (
+    ("orders", "month-end", {"pattern": "0 3 1 * *", "tz": "Europe/Berlin"}, "invoice"),
+    ("webhooks", "heartbeat", {"every": 60_000}, "post"),
+)
+"""Queue, key, rule and name of the jobs, as BullMQ's package takes them."""
 QUEUES = tuple(dict.fromkeys(job.queue for job in JOBS))
 
 _FAILED = {"refund": "bank.example.net: HTTP 503", "post": "connect ECONNREFUSED 192.0.2.7:443"}
@@ -101,6 +107,16 @@ def start_server(folder: str, clock: Callable[[], float]) -> tuple[str, BullmqSt
             time.sleep(0.05)
 
 
+async def add_schedules(url: str) -> None:
+    """Add the schedules, as a program with BullMQ does."""
+    from bullmq import Queue
+
+    for name, key, rule, job in SCHEDULES:
+        queue = Queue(name, {"connection": url.removeprefix("redis+")})
+        await queue.upsertJobScheduler(key, rule, job)
+        await queue.close()
+
+
 class DemoJobs:
     """Queues of a BullMQ database: jobs that wait, failed jobs, completed and delayed ones."""
 
@@ -127,6 +143,7 @@ class DemoJobs:
             for number in range(20):
                 job = self._random.choice(JOBS)
                 store.add_job(job._replace(delay=2 * MINUTE * number if number % 3 == 0 else 0.0))
+        asyncio.run(add_schedules(self._url))
         handler = f"{{command: [/bin/sh, -c, '{_HANDLER}'], timeout: 30, concurrency: 2}}"
         return {"handlers": "".join(f"  {queue}: {handler}\n" for queue in QUEUES)}
 

@@ -7,19 +7,21 @@ from contextlib import closing
 import pytest
 
 from engine.config.place_address import parse_address
+from engine.config.queue_config import Config
 from engine.demo.demo import Demo
 from engine.formats.bullmq.demo import QUEUES, find_server
 from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.schedule_acts import ScheduleActs
 from engine.formats.bullmq.store import BullmqStore
-from engine.formats.known_formats import FORMATS
+from engine.formats.known_formats import FORMATS, setup_for
 from engine.model import State, Task
 from engine.store import Unavailable
 from tests.demo_places import PROGRAM
 
 
 def test_the_demo_has_bullmq_queues_if_asked() -> None:
-    """A server of its own with jobs in several states, worked by our worker; it ends with the
-    demo."""
+    """A server of its own with schedules and jobs in several states, worked by our worker; it ends
+    with the demo."""
     if not find_server():
         pytest.skip("no server program")
     with Demo(8, "", PROGRAM, [FORMATS["bullmq"].demo_places["redis"]]) as demo:
@@ -28,7 +30,10 @@ def test_the_demo_has_bullmq_queues_if_asked() -> None:
         with closing(BullmqStore(place)) as store:
             kinds = {task.kind for task in store.scan() if isinstance(task, Task)}
             counts = store.count_tasks()
+        schedules = ScheduleActs(setup_for(Config(), url, {})).read(9).rows
     assert kinds == set(QUEUES)
+    rules = {one.id: (one.rule, one.problem) for one in schedules}
+    assert rules == {"orders/month-end": ("0 3 1 * *", ""), "webhooks/heartbeat": ("every 1m", "")}
     assert counts[State.DEAD] > 0 and counts[State.DONE] > 0
     with pytest.raises(Unavailable):
         BullmqStore(place)
