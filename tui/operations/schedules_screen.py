@@ -85,8 +85,8 @@ class SchedulesParts(RowsParts):
         return "" if self.selected is not None else self.no_row_reason("no schedule here")
 
     def has_no_plans(self) -> bool:
-        """True if there is nothing to plan: no schedule, or all that is open is read-only."""
-        return is_read_only(self) or (self._list is not None and not self._list.rows)
+        """True if there is nothing to plan: no schedule is known, or the console is read-only."""
+        return is_read_only(self) or not (self._list and self._list.rows)
 
     # What is shown
 
