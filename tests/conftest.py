@@ -37,7 +37,7 @@ if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
-gc.disable()  # until all tests are collected: nearly all that is made stays
+gc.disable()  # until all tests are collected: nearly all objects made until then stay
 
 # Tests that send mail name the way.
 os.environ["NFTBAN_MAIL_METHOD"] = "none"

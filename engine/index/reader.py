@@ -188,7 +188,7 @@ class Reader:
             uri=True,
             isolation_level=None,
             check_same_thread=False,
-            cached_statements=16,  # each takes some 8 KiB; a screen repeats about ten
+            cached_statements=16,  # some 8 KiB each; a screen repeats about ten of them
         )
         self.path = path
         with closed_on_error(self._db):

@@ -234,7 +234,7 @@ class Writer:
                 "DELETE FROM problem WHERE look < ?", (self._scan_number,)
             ).rowcount
             self._count_problems()
-        # Until tasks change, no page is used, and then few.
+        # The first scan is done: changes that come later need few pages.
         for pragma in ("cache_size=-256", "shrink_memory"):
             self._db.execute(f"PRAGMA {pragma}")
         return deleted > 0

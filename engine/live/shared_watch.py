@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Set
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from typing import Any
@@ -64,16 +64,21 @@ class FolderEventSource:
 
         Raises:
             OSError: the kernel refuses a watch, such as for want of descriptors, watches or a
-                thread; or as `_load_rust_notify`."""
+                thread; or the module of watchfiles cannot be loaded."""
         # Loaded on the thread that waits for events, so that no start waits for it.
         native = _load_rust_notify()
         self._error = native.WatchfilesRustInternalError
         self.folders = frozenset(path for path in folders if is_utf8(path) and os.path.isdir(path))
         _require_thread()
         try:
-            flags = {"debug": False, "force_polling": False, "poll_delay_ms": 0, "recursive": False}
-            flags |= {"ignore_permission_denied": True}
-            self._notify = native.RustNotify([*self.folders], **flags)
+            self._notify = native.RustNotify(
+                [*self.folders],
+                debug=False,
+                force_polling=False,
+                poll_delay_ms=0,
+                recursive=False,
+                ignore_permission_denied=True,
+            )
         except self._error as error:
             raise OSError(str(error)) from None
         self._many_changes = _max_queued_events() // EVENTS_PER_CHANGE
@@ -103,25 +108,27 @@ class FolderEventSource:
         self._notify.close()
 
 
-@cache
 def _load_rust_notify() -> Any:
-    """Load the compiled module of watchfiles. The package itself also imports what it has for other
-    programs, such as multiprocessing: 20 ms and 2.5 MiB.
+    """The compiled module of watchfiles. Its package also imports modules that are not used here,
+    such as multiprocessing: 20 ms and 2.5 MiB.
 
     Raises:
-        OSError: it is not there, or lacks a name that is used here."""
+        OSError: it cannot be loaded, or lacks a name that is used here."""
     name = "watchfiles._rust_notify"
-    native: Any = sys.modules.get(name)  # may be loaded once in a process
-    if native is None:
+    native: Any = sys.modules.get(name)  # can be loaded only once in a process
+    try:
         package = PathFinder.find_spec("watchfiles")
         spec = package and PathFinder.find_spec(name, package.submodule_search_locations)
-        if spec and spec.loader:
-            sys.modules[name] = native = module_from_spec(spec)
+        if native is None and spec and spec.loader:
+            native = module_from_spec(spec)
             spec.loader.exec_module(native)
-        else:
-            from watchfiles import _rust_notify as native  # not a file on the path
-    if not {"RustNotify", "WatchfilesRustInternalError"} <= vars(native).keys():
-        raise OSError(f"{name} lacks names that it has in watchfiles 1")
+            sys.modules[name] = native
+        elif native is None:
+            from watchfiles import _rust_notify as native  # installed by another import hook
+    except ImportError as error:
+        raise OSError(str(error)) from error
+    if lacks := {"RustNotify", "WatchfilesRustInternalError"} - vars(native).keys():
+        raise OSError(f"{name} has no {', '.join(lacks)}, as watchfiles 1 has")
     return native
 
 

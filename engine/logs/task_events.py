@@ -67,7 +67,7 @@ class TaskEvent(NamedTuple):
 
     @property
     def line(self) -> LogLine:
-        """The line; kept in parts, as tens of thousands of events are kept."""
+        """Its log line, made again from the parts: one more object for each event takes more."""
         return LogLine(self.when, self.level, self.text, self.source)
 
 

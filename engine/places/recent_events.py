@@ -13,7 +13,7 @@ from engine.monitor.latency import LatencyMeter
 from engine.values import NamedTuple
 
 MAX_EVENTS = 40_000
-"""Maximum events kept: about 13 MiB, one hour of 4 tasks per second, each with three events."""
+"""Maximum events kept: about 12 MiB, one hour of 4 tasks per second, each with three events."""
 
 MAX_STARTS = 1_000
 

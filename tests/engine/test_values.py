@@ -46,6 +46,10 @@ class Below(Ours):
     note: str = "a class variable"
 
 
+class Lowest(Below):
+    """So has a class below that."""
+
+
 class Box(NamedTuple, Generic[T]):
     """With a second base."""
 
@@ -115,13 +119,22 @@ def test_other_kinds_of_classes() -> None:
     """A class below has the constructor of the class with the fields; also with a second base, or
     without fields."""
     assert tuple(Below(1)) == (1, "b", ()) and type(Below(1)._replace(first=2)) is Below
+    assert Lowest(1)._replace(second="c") == Lowest._make((1, "c", ())) == (1, "c", ())
     assert Below(1).note == "a class variable"
     assert Box("x").value == "x" and Box[int].__origin__ is Box  # type: ignore[attr-defined]
     assert Empty() == () and Empty._make([]) == ()
 
 
-def test_a_field_without_default_comes_first() -> None:
-    """A default before a field without one is refused, as a constructor could not have it."""
+WRONG_BODIES: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"__annotations__": {"a": "int", "b": "int"}, "a": 1}, "a field without a default follows"),
+    ({"__annotations__": {"_a": "int"}}, "the field _a begins with an underscore"),
+    ({"__annotations__": {"a": "int"}, "__new__": object.__new__}, "__new__ is made for it"),
+)
+
+
+@pytest.mark.parametrize(("body", "message"), WRONG_BODIES)
+def test_a_wrong_class_is_refused_where_it_is_made(body: dict[str, Any], message: str) -> None:
+    """What no constructor could have, or would replace, is not found at the first call only."""
     make: Any = type(NamedTuple)
-    with pytest.raises(TypeError, match="a field without a default follows one"):
-        make("Wrong", (NamedTuple,), {"__annotations__": {"a": "int", "b": "int"}, "a": 1})
+    with pytest.raises(TypeError, match=f"Wrong: {message}"):
+        make("Wrong", (NamedTuple,), body)

@@ -102,7 +102,7 @@ LINES = {
     "engine.formats.zgb": 5900,
     "engine.formats.zmailer": 14850,
     "engine.index": 3300,
-    "engine.live": 2100,
+    "engine.live": 2150,
     "engine.locks": 2000,
     "engine.logs": 3300,
     "engine.mail": 950,

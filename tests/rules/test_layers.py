@@ -115,8 +115,8 @@ MODULES = modules()
 
 
 def package_of(name: str) -> str:
-    """The package of a module. A package is its own, and so is a module with a row in PACKAGES:
-    the one with a format's object stands above all other packages of its format.
+    """The package of a module. A package, or a module with a row in PACKAGES, is its own package:
+    the module with a format's object stands above all other packages of its format.
     """
     is_own = name in PACKAGES or MODULES[name].name == "__init__.py"
     return name if is_own else name.rpartition(".")[0]

@@ -242,8 +242,8 @@ def run(
             )
             opening.hand_over_when(lambda: bool(console.output and console.output.bytes_written))
             gc.freeze()
-            # Closed screens are cycles. What waits for the collector also scatters what stays: with
-            # 10,000, 5, 5 a console that stays open takes 6 MiB more.
+            # Closed screens are cycles, and garbage that is collected late fragments the heap: with
+            # (10_000, 5, 5) a console that stays open takes 6 MiB more.
             gc.set_threshold(2_000, 4, 2)
             gc.enable()
             console.run(mouse=options.mouse or setup.config.mouse)

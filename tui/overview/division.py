@@ -89,7 +89,8 @@ class OverviewFrame(NamedTuple):
 
 
 def pane_border(width: int, height: int) -> int:
-    """The frames of the panes on a screen of that size: `BOX`, `RULE`, or 0 for none."""
+    """The frames of the panes on a screen of that size: `BOX`, `RULE`, or 0 for none, where only
+    queues and alerts have room."""
     if width <= NARROW_COLUMNS or height <= LOW_LINES:
         return 0
     return BOX if width >= WIDE_CELLS and height >= HIGH_LINES else RULE

@@ -14,7 +14,7 @@ from engine.text.safe import safe_line
 from tui.screens.base import key_bindings
 from tui.screens.page import Page
 from tui.text import keys
-from tui.text.frames import RULE, frame_border
+from tui.text.frames import BOX, RULE, frame_border
 from tui.text.keys import KeysOn
 from tui.text.lines import BLANK_LINE, Line, cut_line, fact_lines, heading_line
 from tui.widgets.line_widgets import Lines, LongText
@@ -167,7 +167,7 @@ def _in_two_columns(lines: Sequence[Line], width: int) -> list[Line]:
 
 
 def _border(width: int, height: int) -> int:
-    return frame_border(width, height) or RULE  # the title is in it
+    return frame_border(width, height) or RULE  # always a frame: it has the title
 
 
 class HelpScreen(Page):
@@ -219,7 +219,7 @@ class HelpScreen(Page):
         self._paint_frame()
 
     def lay_out(self, width: int) -> None:
-        inside = width - 3 if self.has_class("-boxed") else width
+        inside = width - 3 if _border(width, self.size.height) == BOX else width
         search = self.query_one(Input).value
         columns = 2 if inside >= 2 * COLUMN_CELLS else 1
         lines = help_lines(

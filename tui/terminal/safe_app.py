@@ -82,7 +82,8 @@ class SafeApp(App[None], inherit_bindings=False):
 
     def _register(self, parent: DOMNode, *widgets: Widget, **options: Any) -> list[Widget]:
         for widget in widgets:
-            if isinstance(widget, SizedScreen):  # else all its widgets are styled again for this
+            if isinstance(widget, SizedScreen):
+                # Before its widgets are styled: a class that is set later styles them all again.
                 frame_panes(widget, update=False)
         return super()._register(parent, *widgets, **options)
 

@@ -27,7 +27,6 @@ class SizedScreen(Screen[ScreenResultType]):
     """(columns, lines) -> the frames of its panes: `BOX`, `RULE`, or 0 for none."""
 
     def _screen_resized(self, size: Size) -> None:
-        frame_panes(self)
         super()._screen_resized(self.app.size)
 
     def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
@@ -35,6 +34,7 @@ class SizedScreen(Screen[ScreenResultType]):
         the new places of all widgets before the layout. The layout then finds that nothing has
         moved and paints nothing: old lines stayed on the terminal. So it is compared with the
         places that were painted."""
+        frame_panes(self)  # before panes are given their sizes and painted for these
         if self._painted_map is not None:
             self._compositor._full_map = self._painted_map
         super()._refresh_layout(size, scroll)
@@ -42,9 +42,11 @@ class SizedScreen(Screen[ScreenResultType]):
 
 
 def frame_panes(screen: SizedScreen[Any], *, update: bool = True) -> None:
-    """Give a screen the class that draws the frames of its panes in the terminal's size."""
+    """Give a screen the CSS class for the frames of its panes at the terminal's size."""
     border = screen.pane_border(*screen.app.size)
-    screen.update_classes({"-boxed": border == BOX, "-ruled": border == RULE}, update, False)
+    screen.update_classes(
+        {"-boxed": border == BOX, "-ruled": border == RULE}, update, animate=False
+    )
 
 
 class SizedModalScreen(SizedScreen[ScreenResultType], ModalScreen[ScreenResultType]):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -306,14 +306,16 @@ def test_a_watch_loads_only_what_it_uses() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_another_watchfiles_is_done_without(folder: Path, monkeypatch: MonkeyPatch) -> None:
-    """A version of watchfiles without the names that are used costs only its events."""
-    shared_watch._load_rust_notify.cache_clear()
-    monkeypatch.setitem(sys.modules, "watchfiles._rust_notify", ModuleType("other"))
+@pytest.mark.parametrize("other", [ModuleType("other"), None])
+def test_an_unknown_watchfiles_is_replaced_by_polling(
+    folder: Path, other: ModuleType | None, monkeypatch: MonkeyPatch
+) -> None:
+    """A version without the names that are used, or none at all, costs only the events."""
+    monkeypatch.setitem(sys.modules, "watchfiles._rust_notify", other)
+    monkeypatch.setattr(shared_watch, "PathFinder", SimpleNamespace(find_spec=lambda *_: None))
     with watching(folder) as reports:
         (folder / "new").touch()
         assert reports.next() == EVERYTHING
-    shared_watch._load_rust_notify.cache_clear()
 
 
 class Tower:

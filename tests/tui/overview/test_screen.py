@@ -776,6 +776,19 @@ def test_the_disk_of_a_path_that_is_missing_is_unknown(tmp_path: Path) -> None:
     assert read_host_figures(str(tmp_path / "none")) is None
 
 
+async def test_a_screen_that_grew_is_painted_as_a_new_one(spool: Path) -> None:
+    """Panes whose frames come with the new size are as wide inside as if they had always had them.
+
+    So are its tables."""
+    async with overview(disk_place(spool), size=(120, 40)) as operator:
+        await operator.sees("Ages")
+        new = operator.text
+    async with overview(disk_place(spool), size=(80, 24)) as operator:
+        await operator.sees("Ages")
+        await operator.pilot.resize_terminal(120, 40)
+        await operator.until(lambda: operator.text == new)
+
+
 async def test_each_row_of_a_wall_names_what_enter_does(spool: Path) -> None:
     """Tab leads through all panes with rows; each row has its next step."""
     leases = a_place(a_memory(some_tasks()), lock=None, has_leases=True)

@@ -41,8 +41,8 @@ held or trashed, restored as held, and released. The release of a job that has n
 
 
 def play(url: str, journal: Path, operators: int, rounds: int, kills: int) -> int:
-    """Let operators act together at least so many times, and until so many of them were killed
-    while they send changes (an act that finds no job to change sends none). Return how many."""
+    """Run at least `rounds` acts of operators, until `kills` of them were killed while they sent a
+    change; an act that finds no job to change sends none. Return the number killed."""
     rng, killed = random.Random(SEED), 0
     playing: list[Any] = []
     chances = [True] * kills + [False] * max(0, rounds // 2 - kills)
@@ -66,6 +66,7 @@ def play(url: str, journal: Path, operators: int, rounds: int, kills: int) -> in
                 assert data or killed, f"RIVALS_SEED={SEED}: an operator failed"
                 if data == b"did\n":
                     rounds -= 1
+                    assert rounds > -1000, f"RIVALS_SEED={SEED}: {killed} of {kills} were killed"
                 one.stdin.write(b".")
                 if data == b"swap\n" and chances and chances.pop():
                     killed += 1
