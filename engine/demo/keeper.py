@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import shutil
 import signal
@@ -159,11 +160,12 @@ def run_keeper(settings: DemoSettings, places: Sequence[DemoPlace], *, leave: bo
         _say("making", place.name)
         for section, lines in place.make(settings).items():
             sections[section] = sections.get(section, "") + lines
+    work = {name: arguments for place in places for name, arguments in place.work.items()}
+    sections["places"] = "".join(f"  - {json.dumps(place_address(folder, n))}\n" for n in work)
     config = CONFIG_HEADER + "".join(f"{name}:\n{lines}" for name, lines in sections.items())
     config_path = f"{folder}/{CONFIG_FILE}"
     files.replace_file(config_path, config.encode())
     _say("starting workers")
-    work = {name: arguments for place in places for name, arguments in place.work.items()}
     command = [*settings.program, "--config", config_path, "--root"]
     workers = {
         name: start_process([*command, place_address(folder, name), *arguments], alive)
