@@ -23,6 +23,7 @@ from engine.text.safe import safe_line
 from tui.navigation import Navigator
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import Arming, ConsoleContext
+from tui.screens.keyed_screen import KeyedScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession, count_totals, follow_places
 from tui.terminal.bandwidth import SAMPLE_SECONDS, BandwidthBudget, LinkLimit, OutputWait
@@ -190,6 +191,8 @@ class Console(SafeApp, inherit_bindings=False):
         self.leaving = ConsoleExit(self, self.sessions)
         self._first = first
         self._trouble, self._shown_trouble = trouble, ""
+        self._noted: set[str] = set()
+        """Kinds of screens on which an unknown key was noted."""
 
     def run(self, *, mouse: bool = False, **options: object) -> None:
         """Run the console until it is closed."""
@@ -210,6 +213,15 @@ class Console(SafeApp, inherit_bindings=False):
         if self._first not in (keys.OVERVIEW, keys.LIST):
             self.navigator.goto(Target(keys.OVERVIEW))  # Esc closes it, so it needs a screen below
         self.navigator.goto(Target(self._first))
+
+    def note_unknown_key(self, event: events.Key) -> None:
+        """Say so once on each kind of screen."""
+        screen = self.screen
+        if self.is_pasted or not isinstance(screen, KeyedScreen) or screen.KIND in self._noted:
+            return
+        self._noted.add(screen.KIND)
+        pressed = event.character if event.is_printable else event.key
+        screen.say(f"no key {safe_line(pressed or '')} here; ? lists the keys", "muted")
 
     async def on_event(self, event: events.Event) -> None:
         """Count the following output as an answer to a key or to a new terminal size."""

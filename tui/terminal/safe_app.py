@@ -108,9 +108,14 @@ class SafeApp(App[None], inherit_bindings=False):
         # Painted lines take no keys. Passing a key up through all their parents, each with a queue
         # of its own, takes longer than the key's action.
         lines = self.focused if isinstance(self.focused, CachedRender) else None
-        if isinstance(event, Key) and lines is not None and await self._is_bound(event.key, lines):
-            return
+        if isinstance(event, Key) and lines is not None:
+            if await self._is_bound(event.key, lines):
+                return
+            self.note_unknown_key(event)
         await super().on_event(event)
+
+    def note_unknown_key(self, event: Key) -> None:
+        """A key has no action on the screen on top."""
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
         if self._terminal_size not in (None, screen._compositor.size) and not self.is_headless:

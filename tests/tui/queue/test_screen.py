@@ -635,6 +635,21 @@ def test_a_console_needs_no_place_on_disk(tmp_path: Path) -> None:
     assert a_console(place).navigator.queue_screen().session.place is place
 
 
+async def test_an_unknown_key_says_so_once() -> None:
+    """A key without an action names itself and where all keys are, on each kind of screen once."""
+    async with a_list() as operator:
+        await operator.press("f5")
+        assert "no key f5 here; ? lists the keys" in operator.line("scope")
+        await operator.press("a")
+        assert "no key a" not in operator.line("scope")
+        await operator.opens(PlanScreen, DEAD, "R")
+        await operator.press("f5")  # a plan says itself what it waits for
+        await operator.opens(QueueScreen, "escape")
+        await operator.opens(TaskScreen, "enter")
+        await operator.press("a")
+        await operator.sees("no key a here; ? lists the keys")
+
+
 async def test_ctrl_c_cancels_and_twice_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-c ends typing, closes a plan, and on the list leaves when it is pressed again; a tick of
     the console's clock that comes after that is no error."""
