@@ -31,8 +31,9 @@ from engine.values import NamedTuple
 BURST_KEYS = 5
 """This many keys within `BURST_SECONDS` seconds are a burst."""
 
-BURST_DIGITS = 4
-"""This many digits are already a burst: as a count they could apply a plan."""
+BURST_DIGITS = 2
+"""This many digits are already a burst: as a count they could apply a plan. Over a link that
+delivers several keys in one read, a count is typed digit by digit."""
 
 BURST_SECONDS = 0.03
 

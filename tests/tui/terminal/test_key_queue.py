@@ -312,13 +312,13 @@ def bursts(pressed: str, seconds: float) -> list[bool]:
 
 def test_what_arrives_faster_than_a_hand_types_is_a_burst() -> None:
     """As many keys as no hand types in a moment are marked, also when they come in several reads;
-    four digits are a burst by themselves, as they would be a plan's count."""
+    two digits are a burst by themselves, as they would be a plan's count."""
     assert bursts("y" * BURST_KEYS, 0.0) == [True] * BURST_KEYS
     assert bursts("y" * (BURST_KEYS - 1), 0.0) == [False] * (BURST_KEYS - 1)
     assert bursts("y" * BURST_KEYS, BURST_SECONDS / BURST_KEYS)[-1]
     assert not any(bursts("y" * BURST_KEYS, BURST_SECONDS * 2))
-    assert bursts("3000", 0.0) == [True] * 4
-    assert bursts("300", 0.0) == [False] * 3
+    assert bursts("16", 0.0) == bursts("16", BURST_SECONDS / 2) == [True] * 2
+    assert bursts("16", BURST_SECONDS * 2) == bursts("1y", 0.0) == [False] * 2
 
 
 def test_a_key_confirms_what_was_on_screen_for_long_enough() -> None:
