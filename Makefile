@@ -16,7 +16,7 @@ PYTEST = temporary=$$(mktemp -d /tmp/sd.XXXX); trap 'rm -rf "$$temporary"' EXIT;
 
 # Tests wait for disks and for other processes a third of their time. A process that has run its
 # tests takes some of another one's, so that none ends long after the others.
-WORKERS = $(shell expr 2 \* $$(nproc) + 2) --dist worksteal
+WORKERS = $(shell expr 2 \* $$(nproc)) --dist worksteal
 
 # Without bytecode files each start of the command takes twice the time.
 unexport PYTHONDONTWRITEBYTECODE

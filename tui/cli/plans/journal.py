@@ -25,7 +25,7 @@ from tui.cli.plans import plan_command, replay_options, schedules
 from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, PlanOptions, ShownPlan
 from tui.cli.setup.output import Answer, note_if_empty
 from tui.operations import operation_lines as view
-from tui.session.history import operation_name
+from tui.session.history import operation_name, operation_words
 from tui.session.running_operations import RESULT_WORDS
 from tui.text import task_row
 
@@ -304,12 +304,13 @@ def operation_state(operation: Operation) -> str:
 def as_json(operation: Operation) -> dict[str, Any]:
     """An operation by the names of its fields; times as `task_row.time_fields`."""
     intent = operation.intent
+    words = operation_words(intent)
     return {
         "op": operation.op,
         **task_row.time_fields("when", operation.started),
         **task_row.time_fields("ended", operation.ended or None),
         "standing": operation_state(operation),
-        "verb": intent.verb,
+        "verb": intent.verb if words is None else words.name,
         "who": intent.who._asdict(),
         "reason": intent.reason,
         "filter": intent.filter,

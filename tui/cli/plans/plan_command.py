@@ -237,7 +237,7 @@ def _as_json(shown_plan: ShownPlan, plan_view: view.PlanView) -> dict[str, Any]:
     allowed = (one for one in plan_view.transitions if not one.refused)
     warnings = (warning for one in allowed for warning in one.warnings)
     return {
-        "verb": plan.verb,
+        "verb": shown_plan.words.name,
         "filter": plan.filter,
         "scope": shown_plan.scope,
         "undoes": plan.undoes or None,
@@ -361,7 +361,7 @@ def print_report(
     setup.log_if_allowed("INFO", f"Operator {result}" + (f" ({report.op})" if report.op else ""))
     if as_json:
         more = {} if outcome is None else {"outcome": outcome}
-        print_json({**_accounted(report), **more})
+        print_json({"verb": words.name, **_accounted(report), **more})
     else:
         print_lines(view.result_lines(report, columns(), words.past))
         if report.is_undoable:
@@ -376,7 +376,6 @@ def print_report(
 
 def _accounted(report: Report) -> dict[str, Any]:
     return {
-        "verb": report.plan.verb,
         "op": report.op or None,
         "planned": len(report.plan.rows),
         "done": list(report.done),
