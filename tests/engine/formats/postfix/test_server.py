@@ -320,7 +320,7 @@ def test_an_envelope_is_kept_for_its_own_five_seconds(
     """However long ago the look before began: the images of a plan take no program. Older ones are
     dropped by the next look; what an act did with them has its new revision all the same."""
     ids = postfix.deferred(2)
-    now, calls, start, act = [1000.0], list[str](), Instance.start, PostfixServer.act
+    now, calls, start, act = [time.monotonic()], list[str](), Instance.start, PostfixServer.act
     clock = SimpleNamespace(monotonic=lambda: now[0], time=time.time, sleep=time.sleep)
     monkeypatch.setattr(server, "time", clock)
 
