@@ -33,7 +33,7 @@ BURST_KEYS = 5
 
 BURST_DIGITS = 2
 """This many digits are already a burst: as a count they could apply a plan. Over a link that
-delivers several keys in one read, a count is typed digit by digit."""
+delivers several keys in one read, type a count slowly."""
 
 BURST_SECONDS = 0.03
 

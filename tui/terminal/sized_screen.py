@@ -34,7 +34,7 @@ class SizedScreen(Screen[ScreenResultType]):
         the new places of all widgets before the layout. The layout then finds that nothing has
         moved and paints nothing: old lines stayed on the terminal. So it is compared with the
         places that were painted."""
-        frame_panes(self)  # before panes are given their sizes and painted for these
+        frame_panes(self)  # before the panes get their sizes, for which they are painted
         if self._painted_map is not None:
             self._compositor._full_map = self._painted_map
         super()._refresh_layout(size, scroll)
