@@ -320,10 +320,12 @@ def show_result(console: Console) -> None:
 
 
 def _operations_line(sessions: Sequence[PlaceSession]) -> Line:
-    if works := [work for session in sessions for work in session.operations]:
+    works = [work for session in sessions for work in session.operations]
+    others = [one for session in sessions for one in session.other_operations]
+    if works or others:
         from tui.session.running_operations import operations_line
 
-        return operations_line(works)
+        return operations_line(works, others)
     return ()
 
 

@@ -15,6 +15,7 @@ from tui.operations.screen import ROWS as OPERATIONS_ROWS
 from tui.operations.workers_screen import ROWS as WORKERS_ROWS
 from tui.overview.keys import ROWS as OVERVIEW_ROWS
 from tui.queue.keys import ROWS as QUEUE_ROWS
+from tui.queue.search_screen import ROWS as SEARCH_ROWS
 from tui.screens.key_rows import KeyRow
 from tui.task.screen import ROWS as TASK_ROWS
 from tui.text import keys
@@ -37,6 +38,7 @@ TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {
     keys.WORKERS: WORKERS_ROWS,
     keys.OPERATIONS: OPERATIONS_ROWS,
     keys.RUNNING_OPERATION: RUNNING_ROWS,
+    keys.SEARCH: SEARCH_ROWS,
 }
 """The screens with key rows of their own."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=Screen[Any])
 
-KEPT_KINDS = frozenset({keys.OVERVIEW, keys.LIST, keys.TASK})
+KEPT_KINDS = frozenset({keys.OVERVIEW, keys.LIST, keys.TASK, keys.SEARCH})
 """Screens that stay open below a main screen; Esc leads back to them, and to plans."""
 
 
@@ -193,15 +193,22 @@ def _open_groups(to: Navigator, target: Target) -> None:
     to.push_or_switch(GroupsScreen(to.session, to.context, query, target.id))
 
 
-def _open_operations(to: Navigator, target: Target) -> None:
-    from tui.operations.screen import OperationsScreen
+def _open_search(to: Navigator, target: Target) -> None:
+    """Search all places for the text of the target."""
+    from tui.queue.search_screen import SearchScreen
 
-    screen = to.find(OperationsScreen)
-    if screen is not None and screen.parts.session is to.session:
-        screen.parts.aim = target.id
+    text = target.filter or ""
+    to.push_or_switch(SearchScreen(to.session, to.context, to.sessions, text))
+
+
+def _open_operations(to: Navigator, target: Target) -> None:
+    from tui.operations.screen import OperationsScreen, row_key
+
+    if (screen := to.find(OperationsScreen)) is not None:
+        screen.parts.aim = row_key(to.session.number, target.id)
         to.close_above(screen)
     else:
-        to.app.push_screen(OperationsScreen(to.session, to.context, target.id))
+        to.app.push_screen(OperationsScreen(to.session, to.context, to.sessions, target.id))
 
 
 def _open_operation(to: Navigator, target: Target) -> None:
@@ -257,5 +264,6 @@ OPENERS: Mapping[str, Callable[[Navigator, Target], None]] = {
     keys.OPERATIONS: _open_operations,
     keys.RUNNING_OPERATION: _open_operation,
     keys.TASK: _open_task,
+    keys.SEARCH: _open_search,
     keys.LOCK: _open_lock,
 }

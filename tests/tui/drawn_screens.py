@@ -101,9 +101,11 @@ DRAWN_SCREENS: dict[str, DrawnScreen] = {
     "trouble": DrawnScreen((*FIRST, "see lock STUCK"), lock=a_stuck_lock(), lost=True),
     "queue": DrawnScreen(QUEUE),
     "dlq": DrawnScreen((*DEAD, "o", "e", WAIT, "g", "j", "v", "j", "j", "j", "v"), armed=True),
-    "filter": DrawnScreen((*DEAD, *keys_in("/ kind=mail_send space tries>2"), "see of 14")),
+    "filter": DrawnScreen(
+        (*DEAD, *keys_in("/ kind=mail_send space tries>2"), "see of 14", "see 6/14")
+    ),
     "nothing": DrawnScreen(
-        (*DEAD, "/", *keys_in("unknown space age>30d"), "enter", "see without it")
+        (*DEAD, "/", *keys_in("unknown space age>30d"), "enter", "see without it", "see 0/14")
     ),
     "clusters": DrawnScreen((*DEAD, "c", "see F-")),
     "groups": DrawnScreen((*DEAD, "b", "see OLDEST", "see newest first")),
@@ -140,15 +142,18 @@ DRAWN_SCREENS: dict[str, DrawnScreen] = {
     ),
     "pace": DrawnScreen((*DEAD, "*", "R", "see 14", "p", "see Replay settings"), armed=True),
     "operations": DrawnScreen(
-        (*FIRST, "u", "see 08:15:", "see mx7 is back"), armed=True, past=True
+        (*FIRST, "u", "see 08:15:", "see mx7 is back", "see 9 tasks"), armed=True, past=True
     ),
-    "record": DrawnScreen((*FIRST, "u", "see mx7 is back", "enter", "see 9 rows"), past=True),
+    "record": DrawnScreen((*FIRST, "u", "see mx7 is back", "enter", "see 9 tasks"), past=True),
     "plan": DrawnScreen((*DEAD, "*", "R", "see 14"), armed=True),
     "help": DrawnScreen((*QUEUE, "?", "see search:")),
     "palette": DrawnScreen((*FIRST, ":", *keys_in("lo"), "see log")),
     "order": DrawnScreen((*QUEUE, "o", "see tries")),
     "copy": DrawnScreen((*DEAD, "y", "see JSON")),
     "export": DrawnScreen((*DEAD, "e", "see export to")),
+    "search": DrawnScreen(
+        (*FIRST, "/", *keys_in("mail"), "enter", "see Search mail", "see MATCHES"), lost=True
+    ),
     "first-look": DrawnScreen(("see of 40,000 tasks",), slow=True),
 }
 """By their names."""

@@ -10,26 +10,40 @@ from engine.locks.token_buckets import BucketState
 from engine.model import Problem
 from engine.operations import controls
 from engine.operations.controls import ControlRow, Order, control_rows
-from engine.operations.journal import Intent
+from engine.operations.journal import Intent, Operation
 from engine.places.place import WholeQueueFigures
 from engine.store import Control, Outlook, StoreError
 from engine.text.safe import safe_line
 from tui.confirm.action_screen import Action, Fact, Question, Reason, show_action
 from tui.operations import control_lines as view
+from tui.operations import operation_lines
+from tui.operations.operation_lines import ListedOperation
 from tui.plan.refusals import control_refusal, pause_control
 from tui.screens.base import PASTED, BaseScreen, Copy
 from tui.screens.console_context import READ_ONLY, ConsoleContext
+from tui.screens.graph_pane import MIN_GRAPH_LINES, GraphPane
 from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.keyed_screen import row_bindings
-from tui.screens.rows_parts import ROW_HAS_LEFT, Change, RowsParts
-from tui.screens.rows_screen import ListPanes, RowsScreen
+from tui.screens.rows_parts import ROW_HAS_LEFT, Change, RowsActions, RowsParts
+from tui.screens.rows_screen import FIXED_LINES, ListPanes, RowsScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys
-from tui.text.frames import Frame
+from tui.text.frames import Frame, frame_border
 from tui.text.hints import next_line
-from tui.text.lines import BLANK_LINE, Line, Run, fact_lines, part_line
+from tui.text.lines import (
+    BLANK_LINE,
+    Line,
+    Run,
+    fact_lines,
+    fit_text,
+    heading_line,
+    join_ends,
+    part_line,
+)
 from tui.text.table import Choice, ShownRows
+from tui.text.times import format_clock
+from tui.widgets.line_widgets import Lines
 
 
 def show_control_plan(
@@ -237,8 +251,29 @@ class ControlAction(Action):
         return f"{self._name}: {safe_line(first)}", "ok"
 
 
+MAX_CHANGES = 5
+"""Changes of controls that are listed; the operations have all."""
+
+
+def change_line(operation: Operation, width: int) -> Line:
+    """Who changed what, when, and with what outcome."""
+    state, style, _ = operation_lines.operation_state(ListedOperation(operation))
+    who = fit_text(safe_line(operation.intent.who.name), 8)
+    what = operation_lines.describe_operation(operation)
+    left: Line = (
+        (f"   {format_clock(operation.started)}  ", "muted"),
+        (f"{who}  ", ""),
+        (what, ""),
+    )
+    return join_ends(left, ((state.upper(), style or "muted"),), width)
+
+
 class ControlParts(RowsParts):
     """The controls of one place, its rate limits and the facts of its queue."""
+
+    def __init__(self, session: PlaceSession, context: ConsoleContext, screen: RowsActions) -> None:
+        super().__init__(session, context, screen)
+        self.graph = GraphPane()
 
     @property
     def facts(self) -> WholeQueueFigures:
@@ -292,7 +327,25 @@ class ControlParts(RowsParts):
     def details(self, width: int) -> list[Line]:
         warnings, facts = view.warning_lines(self.facts, width), view.fact_lines(self.facts, width)
         gap = [BLANK_LINE] if facts or warnings else []
-        return [*warnings, *facts, *gap, *self._control_lines(width)]
+        return [*warnings, *facts, *gap, *self._control_lines(width), *self._change_lines(width)]
+
+    def _change_lines(self, width: int) -> list[Line]:
+        """Who changed a control in the last 24 hours."""
+        recorded = self.session.history.operations
+        changes = [one for one in recorded if one.intent.verb == controls.CONTROL_VERB]
+        title = [BLANK_LINE, heading_line("changed in the last 24 h", width)] if changes else []
+        return [*title, *(change_line(one, width) for one in changes[:MAX_CHANGES])]
+
+    async def follow_graph(self) -> Change:
+        """Show the course of the place in the range of the graph."""
+        await self.graph.follow(lambda: self.session, lambda: self.screen.show_change(Change.ROWS))
+        return Change.ROWS
+
+    def next_graph_range(self) -> Change:
+        """Show the next range of the graph."""
+        self.graph.next_range()
+        self.screen.run("graph", self.follow_graph)
+        return Change.ROWS
 
     def _control_lines(self, width: int) -> list[Line]:
         selected, limit, latest = self.selected, self._selected_limit, self.session.inspector.latest
@@ -361,6 +414,7 @@ ROWS: tuple[KeyRow[ControlParts, Change], ...] = (
         refusal=ControlParts.plan_refusal,
         is_absent=ControlParts.has_no_controls,
     ),
+    KeyRow(make.key("graph_range", keys.LOCK), ControlParts.next_graph_range),
     KeyRow(make.key("reread", keys.SHARED), ControlParts.reread),
     *make.views(),
     make.goes(make.key("operations"), Target(keys.OPERATIONS)),
@@ -388,8 +442,27 @@ class ControlsScreen(RowsScreen):
     KIND = keys.CONTROLS
     ROWS = ROWS
     BINDINGS = row_bindings(ROWS)
+    parts: ControlParts
 
     def __init__(self, session: PlaceSession, context: ConsoleContext) -> None:
         super().__init__()
-        self.panes = ListPanes(beside_percent=40, page_keys_scroll=True)
+        self._graph = Lines(id="graph", classes="pane")
+        self.panes = ListPanes(page_keys_scroll=True, below_details=[self._graph])
         self.parts = ControlParts(session, context, self)
+
+    def paint_panes(self) -> None:
+        """Paint the graph again once its height is known."""
+        super().paint_panes()
+        self.call_after_refresh(self.paint_frames)
+
+    def paint_frames(self) -> None:
+        """Write the frames; the graph gets the lines that the details do not need."""
+        size, border, parts = self.size, frame_border(*self.size), self.parts
+        used = len(self.panes.details.lines) + self.panes.rows_height(size) + 2 * border
+        free = size.height - FIXED_LINES - used
+        self._graph.display = free >= MIN_GRAPH_LINES
+        self._graph.styles.height = free + border
+        super().paint_frames()
+        if self._graph.display and self.is_paintable:
+            width = self.panes.details_width(size)
+            parts.graph.show(self._graph, parts.session, parts.context.clock(), width)

@@ -7,16 +7,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine import model
 from engine.operations import controls
-from engine.operations.journal import Entry, Operation
-from engine.operations.plans import RowResult, transition_of
+from engine.operations.journal import Operation
+from engine.operations.plans import RowResult
 from engine.policy import DAY_SECONDS
 from engine.replay.outcomes import ReplayOutcome
 from engine.replay.settings import parse_pace
 from engine.text.figure import UNKNOWN
-from engine.text.figures import format_count
-from engine.text.safe import safe_line, state_name
+from engine.text.safe import safe_line
 from engine.values import NamedTuple
 from engine.verbs import VERBS
 from tui.operations.replay_lines import format_pace
@@ -30,13 +28,16 @@ from tui.text.lines import (
     cells_of,
     cut_line,
     fact_lines,
-    fit_text,
-    fit_text_end,
     heading_line,
 )
 from tui.text.table import REST, Column, Table, alarm_sign
 from tui.text.task_list import short_id
-from tui.text.times import format_clock, format_minutes, format_time_with_age
+from tui.text.times import (
+    format_clock,
+    format_day_and_time,
+    format_minutes,
+    format_time_with_age,
+)
 
 UNDO_SECONDS = DAY_SECONDS
 """Seconds for which an operation can be undone."""
@@ -53,6 +54,8 @@ class ListedOperation(NamedTuple):
     """Number of tasks that an interruption left half moved."""
     switched: str = ""
     """The mail transport or destination that it stopped or set back, if no later operation did."""
+    place: str = ""
+    """Name of its place; "" where only one place is open."""
 
     @property
     def suspended(self) -> str:
@@ -69,10 +72,10 @@ class ListedOperation(NamedTuple):
 
 
 def list_operations(
-    operations: Sequence[Operation], half: Mapping[str, int] = NO_COUNTS
+    operations: Sequence[Operation], half: Mapping[str, int] = NO_COUNTS, place: str = ""
 ) -> tuple[ListedOperation, ...]:
-    """Add to each operation how many tasks later ones undid; keeps the order. `half` has the number
-    of half-moved tasks by operation name."""
+    """Add to each operation of one place how many tasks later ones undid; keeps the order. `half`
+    has the number of half-moved tasks by operation name."""
     back: dict[str, int] = {}
     last: dict[str, Operation] = {}
     for one in sorted(operations, key=lambda one: one.started):
@@ -87,6 +90,7 @@ def list_operations(
             back.get(one.op, 0),
             half.get(one.op, 0),
             name if (name := _switched(one)) and last.get(name) is one else "",
+            place,
         )
         for one in operations
     )
@@ -111,7 +115,7 @@ class OperationState(NamedTuple):
 
 def operation_state(one: ListedOperation) -> OperationState:
     """Derive the state of an operation."""
-    operation, back, half, *_ = one
+    operation, back, half = one.operation, one.undone, one.half_moved
     is_control = operation.intent.verb == controls.CONTROL_VERB
     if is_control and not back and not operation.is_running:
         return _control_state(operation)
@@ -235,6 +239,18 @@ def task_count(operation: Operation) -> str:
 WIDE_COLUMNS = 90
 
 
+def ssh_source(operation: Operation) -> str:
+    """The address that its operator came from over SSH; "" if it is not known."""
+    return safe_line(operation.intent.who.ssh.partition(" ")[0])
+
+
+def format_start(operation: Operation, now: float, *, seconds: bool) -> str:
+    """When it began, in UTC: a time of today, else with the day."""
+    if operation.started // DAY_SECONDS == now // DAY_SECONDS:
+        return format_clock(operation.started)[: 8 if seconds else 5]
+    return format_day_and_time(operation.started)
+
+
 def _what(one: ListedOperation) -> Run:
     return describe_operation(one.operation), "strong"
 
@@ -257,22 +273,32 @@ def operation_table(
     def next_step(one: ListedOperation) -> Run:
         return next_words(one, now, is_wide)
 
-    def fitted(when: int) -> Table[ListedOperation]:
-        columns: tuple[Column[ListedOperation], ...] = (
-            Column("WHEN", when, lambda one: (format_clock(one.operation.started)[:when], "muted")),
+    def fitted(*, seconds: bool) -> Table[ListedOperation]:
+        def when(one: ListedOperation) -> Run:
+            return format_start(one.operation, now, seconds=seconds), "muted"
+
+        columns: list[Column[ListedOperation]] = [
+            Column("WHEN", 5, when, most=12),
+            Column("PLACE", 5, lambda one: (safe_line(one.place), ""), most=12),
             Column("WHO", 3, who, most=8, least=60),
+            Column("FROM", 4, lambda one: (ssh_source(one.operation), "muted"), most=15, least=90),
             Column("WHAT", 4, _what, most=REST, grows=REST),
             Column("TASKS", 5, lambda one: (task_count(one.operation), ""), right=True, most=19),
             Column("STATE", 5, _state, most=11),
             Column("NEXT", 4, next_step, most=20 if is_wide else 15, least=60),
-        )
+        ]
+        has = {
+            "PLACE": any(one.place for one in ones),
+            "FROM": any(ssh_source(one.operation) for one in ones),
+        }
+        columns = [column for column in columns if has.get(column.title, True)]
         return Table(columns, (2, 1), lambda one: alarm_sign(needs_decision(one.operation))).fitted(
             ones, width
         )
 
-    table, longest = fitted(8), max((cells_of(_what(one)[0]) for one in ones), default=4)
+    table, longest = fitted(seconds=True), max((cells_of(_what(one)[0]) for one in ones), default=4)
     if any(column.title == "WHAT" and column.width < longest for column in table.columns):
-        table = fitted(5)
+        table = fitted(seconds=False)
     return table.titles(width), [table.line(one, width) for one in ones]
 
 
@@ -328,9 +354,10 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
     new = [(n, describe_value(n, v)) for n, v in intent.values.items() if v != ""]
     rows: list[Run] = [
         ("operation", operation.op),
+        ("place", one.place),
         ("what", describe_operation(operation)),
         ("who", f"{person}{where}"),
-        ("from", who.ssh.split(" ")[0] if who.ssh else ""),
+        ("from", ssh_source(operation)),
         ("when", f"{format_time_with_age(operation.started, now)}{ended}"),
         ("reason", intent.reason),
         ("filter", intent.filter),
@@ -368,40 +395,6 @@ def _pace_text(operation: Operation) -> str:
         return ""
     canary = ", ".join(str(size) for size in pace.canary if size)
     return f"canary {canary}, then {format_pace(pace)}" if canary else format_pace(pace)
-
-
-def row_lines(
-    entries: Sequence[Entry], operation: Operation, states: Mapping[model.State, str], width: int
-) -> list[Line]:
-    """The first rows with their results; `states` are the store's own words."""
-    verb, more = operation.intent.verb, operation.planned - len(entries)
-    lines: list[Line] = [heading_line(format_count(operation.planned, "row"), width)]
-    cells = 38 if width >= 100 else 24
-    for row, ended in entries:
-        its = transition_of(verb, row) if verb in VERBS or row.target is not None else None
-        start, goal = its or (row.state, row.state)
-        state_words = (states.get(s, s) if s else "nowhere" for s in (start, goal))
-        moved = start is not goal
-        where = " -> ".join(map(state_name, state_words)) if moved else safe_line(next(state_words))
-        name = RESULT_WORDS[ended.result] if ended else "open"
-        end, style = (name, _LOOKS.get(ended.result, "")) if ended else (name, "warn")
-        words = ended.reason if ended else "not moved"
-        name = fit_text_end(safe_line(row.id), cells)
-        runs = (
-            (f"   {name}  ", ""),
-            (f"{fit_text(end, 11)} ", style),
-            (f"{fit_text(where, 18)} ", "muted"),
-            (safe_line(words), "muted"),
-        )
-        lines.append(cut_line(runs, width))
-    return [*lines, ((f"   +{more:,} more", "muted"),)] if more > 0 else lines
-
-
-_LOOKS: Mapping[RowResult, str] = {
-    RowResult.DONE: "ok",
-    RowResult.GONE: "warn",
-    RowResult.FAILED: "error",
-}
 
 
 def note_lines(operation: Operation, width: int) -> list[Line]:

@@ -1,5 +1,5 @@
-"""Screen of the operations of the last 24 hours: details, undo, resume, abandon; and of one of them
-in full: who, why, and the result of each row."""
+"""Screen of the operations of all places, of the last 24 hours or up to 30 days: details, undo,
+resume, abandon; and of one of them in full: who, why, and the result of each row."""
 
 from __future__ import annotations
 
@@ -11,25 +11,29 @@ from textual import work
 from textual.app import ComposeResult
 
 from engine.operations.journal import Entry, Operation
+from engine.operations.retention import JOURNAL_DAYS
+from engine.policy import DAY_SECONDS
 from engine.store import StoreError, Unavailable
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 from tui.confirm.action_screen import show_action
 from tui.operations import operation_lines as view
 from tui.operations import undo_plans
 from tui.operations.operation_lines import ListedOperation
 from tui.operations.undo_plans import AbandonAction, show_undo
 from tui.plan.planning import preparing
+from tui.plan.result_rows import TaskStates, journal_results, read_states, result_table
 from tui.screens.base import PASTED, BaseScreen, Copy, key_bindings
 from tui.screens.console_context import READ_ONLY, ConsoleContext
 from tui.screens.edge_lines import TopLine
 from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.keyed_screen import row_bindings
 from tui.screens.page import Page
-from tui.screens.rows_parts import Change, RowsParts
+from tui.screens.rows_parts import Change, RowsActions, RowsParts
 from tui.screens.rows_screen import ListPanes, RowsScreen
 from tui.screens.target import Target
-from tui.session.history import operation_name
+from tui.session.history import HISTORY_SECONDS, operation_name
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.frames import Frame
@@ -40,18 +44,66 @@ from tui.widgets.line_widgets import Lines, LongText
 
 JOURNAL_READ_SECONDS = 1.0
 
+RANGES: Sequence[tuple[str, float]] = (
+    ("24 h", HISTORY_SECONDS),
+    ("7 days", 7 * DAY_SECONDS),
+    ("30 days", JOURNAL_DAYS * DAY_SECONDS),
+)
+"""How far back the list goes: words, and seconds. The last one is all that a journal keeps."""
+
+
+class PlacedOperation(NamedTuple):
+    """An operation, and the place that its journal belongs to."""
+
+    session: PlaceSession
+    listed: ListedOperation
+
+    @property
+    def operation(self) -> Operation:
+        """The operation as the journal has it."""
+        return self.listed.operation
+
+    @property
+    def key(self) -> str:
+        """The key of its row: ids of two journals may be the same."""
+        return row_key(self.session.number, self.operation.op)
+
+
+def row_key(place: int, op: str) -> str:
+    """The key of the row of an operation; "" for none."""
+    return f"{place} {op}" if op else ""
+
 
 class OperationsParts(RowsParts):
-    """The operations of one place; those that need a decision first, then the newest."""
+    """The operations of all places; those that need a decision first, then the newest."""
 
-    listed: Sequence[ListedOperation] = ()
-    """In the order of the rows, as painted last."""
+    def __init__(
+        self,
+        session: PlaceSession,
+        context: ConsoleContext,
+        screen: RowsActions,
+        sessions: Sequence[PlaceSession],
+        op: str = "",
+    ) -> None:
+        """The cursor is put on the operation `op` of `session` when it appears."""
+        super().__init__(session, context, screen, row_key(session.number, op))
+        self.sessions = [one for one in sessions if one.place.journal is not None] or [session]
+        """The places with a journal."""
+        self.listed: Sequence[PlacedOperation] = ()
+        """In the order of the rows, as painted last."""
+        self.range = 0
+        """How far back the list goes: a row of `RANGES`."""
+        self._older: dict[int, tuple[Operation, ...] | str] = {}
+        """The operations of a longer range by place, or why they cannot be read."""
+        self._rows: tuple[str, OperationRows | str] = ("", "")
+        """The rows of the operation with that key, or why there are none."""
 
     def start(self) -> None:
-        self.screen.run("operations", self.follow)
+        for session in self.sessions:
+            self.screen.run(f"operations {session.number}", partial(self._follow, session))
 
-    async def follow(self) -> Change:
-        """Read the journal in a loop while the screen is on top.
+    async def _follow(self, session: PlaceSession) -> Change:
+        """Read one journal in a loop while the screen is on top.
 
         Raises:
             Unavailable: the place was closed.
@@ -59,65 +111,145 @@ class OperationsParts(RowsParts):
         always = True
         while True:
             if self.screen.is_current:
-                await self.session.history.refresh(always=always)
+                await session.history.refresh(always=always)
+                await self._read_older(session)
                 always = False
                 self.screen.show_change(Change.ROWS)
+                self._ask_rows(self._rows[0])
             await asyncio.sleep(JOURNAL_READ_SECONDS)
 
+    async def _read_older(self, session: PlaceSession) -> None:
+        if not self.range:
+            return
+        since = self.context.clock() - RANGES[self.range][1]
+        try:
+            self._older[session.number] = await session.inspector.history.operations(since)
+        except Unavailable as error:
+            self._older[session.number] = safe_line(str(error))
+
+    def cursor_moved(self) -> Change:
+        self._ask_rows("")
+        return super().cursor_moved()
+
+    def _ask_rows(self, known: str) -> None:
+        """Read the rows of the operation under the cursor, unless they are `known` and it runs no
+        more: a large one is only read when it is opened."""
+        selected = self.selected
+        if selected is None or (selected.key == known and not selected.operation.is_running):
+            return
+        if selected.operation.planned > MAX_LISTED_ROWS:
+            self._rows = selected.key, "many tasks: Enter shows them"
+            return
+
+        async def read() -> Change:
+            self._rows = selected.key, await read_rows(selected)
+            return Change.ROWS
+
+        self.screen.run("rows", read)
+
+    def next_range(self) -> Change:
+        """List a longer time; after the longest the shortest again."""
+        self.range = (self.range + 1) % len(RANGES)
+        self.start()
+        return self.say(f"operations of the last {RANGES[self.range][0]}", "") | Change.ROWS
+
+    def reread(self) -> Change:
+        self.start()
+        return self.say("journal read again", "")
+
     @property
-    def selected(self) -> ListedOperation | None:
+    def selected(self) -> PlacedOperation | None:
         """The operation under the cursor."""
         key = self.screen.cursor.key
-        return next((one for one in self.listed if one.operation.op == key), None)
+        return next((one for one in self.listed if one.key == key), None)
+
+    @property
+    def selected_session(self) -> PlaceSession:
+        """Its place, or the one that was open before."""
+        return self.selected.session if self.selected else self.session
+
+    def _operations(self, session: PlaceSession) -> Sequence[Operation]:
+        older = self._older.get(session.number, "") if self.range else ""
+        return older if isinstance(older, tuple) else session.history.operations
+
+    def _error(self) -> str:
+        """The first journal that cannot be read, and why; "" if none."""
+        for session in self.sessions:
+            older = self._older.get(session.number)
+            if why := older if self.range and isinstance(older, str) else session.history.error:
+                return f"{safe_line(session.name)}: journal not readable: {safe_line(why)}"
+        return ""
+
+    def _unread(self) -> Sequence[str]:
+        """The places whose journal was not read so far."""
+        return [
+            safe_line(session.name)
+            for session in self.sessions
+            if not session.history.is_read or (self.range and session.number not in self._older)
+        ]
 
     # What is shown
 
     def trail(self) -> tuple[str, ...]:
-        return (self.session.name, keys.OPERATIONS)
+        return (keys.OPERATIONS,)
 
     def rows(self, width: int) -> ShownRows:
-        history = self.session.history
-        listed = view.list_operations(history.operations, history.half_moved)
-        self.listed = sorted(listed, key=lambda one: not view.needs_decision(one.operation))
-        head, lines = view.operation_table(self.listed, self.context.clock(), width)
-        ops = [one.operation.op for one in self.listed]
-        return ShownRows(head, [Choice(*row) for row in zip(ops, lines, strict=True)])
+        is_several, placed = len(self.sessions) > 1, list[PlacedOperation]()
+        for session in self.sessions:
+            half, place = session.history.half_moved, session.name if is_several else ""
+            listed = view.list_operations(self._operations(session), half, place)
+            placed += [PlacedOperation(session, one) for one in listed]
+        placed.sort(
+            key=lambda one: (not view.needs_decision(one.operation), -one.operation.started)
+        )
+        self.listed = placed
+        shown = [one.listed for one in placed]
+        head, lines = view.operation_table(shown, self.context.clock(), width)
+        return ShownRows(
+            head, [Choice(one.key, line) for one, line in zip(placed, lines, strict=True)]
+        )
 
     def details(self, width: int) -> list[Line]:
         if (selected := self.selected) is not None:
-            return view.detail_lines(selected, self.context.clock(), width)
-        history = self.session.history
-        if self.session.place.journal is None:
+            lines = view.detail_lines(selected.listed, self.context.clock(), width)
+            key, rows = self._rows
+            return lines + _rows_of(selected, rows if key == selected.key else "loading ...", width)
+        if all(session.place.journal is None for session in self.sessions):
             words = "this place has no journal"
-        elif history.error:
-            words = f"journal not readable: {safe_line(history.error)}"
         else:
-            nothing = self.no_row_reason("no operations in the last 24 h")
-            words = nothing if history.is_read else "loading ..."
+            nothing = f"no operations in the last {RANGES[self.range][0]}"
+            words = self._error() or self.no_row_reason(nothing)
+            if unread := self._unread():
+                words = f"loading: {', '.join(unread)}"
         return [((f" {words}", "muted"),)]
 
     def rows_frame(self) -> Frame:
-        return Frame("Operations", "8", f"{len(self.listed):,}", (("kept 24 h", "muted"),))
+        partial_sign = "+" if self._error() or self._unread() else ""
+        since = ((f"last {RANGES[self.range][0]}", "muted"),)
+        return Frame("Operations", "8", f"{len(self.listed):,}{partial_sign}", since)
 
     def details_frame(self, below: int) -> Frame:
         selected = self.selected
         return Frame("details" if selected is None else view.describe_operation(selected.operation))
 
     def next_step(self, width: int) -> Line:
-        history, selected = self.session.history, self.selected
-        if history.error and history.operations:
-            return ((f" ! {safe_line(history.error)}", "error"),)
+        selected = self.selected
+        if self.listed and (why := self._error()):
+            return ((f" ! {why}", "error"),)
         if selected is None:
+            longer = RANGES[-1][0]
+            if self.range < len(RANGES) - 1:
+                return next_line("z", f"looks further back, up to {longer}", "", width)
             return next_line("2", "opens the tasks; changes are listed here", "", width)
-        operation = selected.operation
-        if selected.switched:
-            name, key = safe_line(selected.switched), "S" if selected.suspended else "u"
-            return next_line(key, f"plans to {selected.way_back} {name}", name, width)
+        operation, listed = selected.operation, selected.listed
+        if listed.switched:
+            name, key = safe_line(listed.switched), "S" if listed.suspended else "u"
+            return next_line(key, f"plans to {listed.way_back} {name}", name, width)
         name = f"{operation_name(operation)} {view.short_name(operation.op)}"
         if view.needs_decision(operation):
             open_tasks = format_count(operation.open_rows, "task")
             return next_line("R", f"resumes the other {open_tasks}; D abandons", name, width)
-        undo_text, _ = view.undo_time_left(selected, self.context.clock())
+        undo_text, _ = view.undo_time_left(listed, self.context.clock())
         is_final = undo_text == "-" or undo_text.startswith("no")
         if operation.is_running or is_final or undo_plans.why_no_undo(operation):
             return next_line("Enter", "shows every task of it", name, width)
@@ -127,7 +259,7 @@ class OperationsParts(RowsParts):
         selected = self.selected
         if selected is None:
             return ()
-        lines = view.detail_lines(selected, self.context.clock(), 100)
+        lines = view.detail_lines(selected.listed, self.context.clock(), 100)
         text = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
         return Copy("o", "operation", selected.operation.op), Copy("t", "text", text)
 
@@ -138,26 +270,15 @@ make = RowMaker[OperationsParts, Change](keys.OPERATIONS, Change.NOTHING)
 own, key = make.own, make.key
 
 
-def _reread(parts: OperationsParts, words: str = "journal read again") -> Change:
-    async def read() -> Change:
-        await parts.session.history.refresh(always=True)
-        return Change.ROWS | (parts.say(words, "") if words else Change.NOTHING)
-
-    parts.screen.run("reread", read)
-    return Change.NOTHING
-
-
 def _open(parts: OperationsParts) -> Change:
     """Open the details of an operation, or its progress if it runs in this console."""
-    pass
-
-    selected, session = parts.selected, parts.session
-    assert selected is not None  # else it is refused
-    op = selected.operation.op
+    assert parts.selected is not None  # else it is refused
+    session, listed = parts.selected
+    op = listed.operation.op
     if any(work.op == op for work in session.operations):
         parts.screen.go(Target(keys.RUNNING_OPERATION, place=session.number, id=op))
     else:
-        record = RecordScreen(selected, session, parts.context)
+        record = RecordScreen(parts.selected, parts.context)
         parts.screen.open(lambda screen: screen.app.push_screen(record))
     return Change.NOTHING
 
@@ -174,14 +295,14 @@ def _why_no_plan(parts: OperationsParts, other: str = "") -> str:
         return parts.no_row_reason("no operation here")
     if other and not selected.operation.is_interrupted:
         return f"nothing to {other}: not interrupted"
-    works = (work for work in parts.session.operations if work.op == selected.operation.op)
+    works = (work for work in selected.session.operations if work.op == selected.operation.op)
     is_own = any(work.ended is None for work in works)
     return "running: Enter shows it, u there undoes" if is_own else ""
 
 
 def _why_no_undo(parts: OperationsParts) -> str:
     selected = parts.selected
-    if selected is not None and selected.switched:
+    if selected is not None and selected.listed.switched:
         return _why_no_way_back(parts)
     if (why := _why_no_plan(parts)) or selected is None:
         return why
@@ -196,13 +317,13 @@ def _plan(parts: OperationsParts, verb: str) -> Change:
     if parts.screen.is_pasted:
         return parts.say(PASTED)
     assert parts.selected is not None  # else it is refused
-    listed = parts.selected.operation
+    session, listed = parts.selected.session, parts.selected.operation
 
     def begin(screen: BaseScreen) -> None:
         async def prepare() -> Change:
             try:
                 with preparing(screen, undo_plans.plan_words(verb, listed)):
-                    operation = await parts.session.history.operation(listed.op)
+                    operation = await session.history.operation(listed.op)
             except Unavailable as error:
                 return parts.say(f"no plan: {error}")
             if operation is None:
@@ -210,10 +331,10 @@ def _plan(parts: OperationsParts, verb: str) -> Change:
             if operation.is_running:
                 return parts.say(RUNS_ELSEWHERE)
             if verb == "abandon":
-                _show_abandon(parts, screen, operation)
+                _show_abandon(parts, session, screen, operation)
             else:
                 show = undo_plans.show_undo if verb == "undo" else undo_plans.show_resume
-                await show(screen, parts.session, parts.context, operation)
+                await show(screen, session, parts.context, operation)
             return Change.NOTHING
 
         parts.screen.run("plan", prepare)
@@ -222,21 +343,18 @@ def _plan(parts: OperationsParts, verb: str) -> Change:
     return Change.NOTHING
 
 
-def _show_abandon(parts: OperationsParts, screen: BaseScreen, operation: Operation) -> None:
+def _show_abandon(
+    parts: OperationsParts, session: PlaceSession, screen: BaseScreen, operation: Operation
+) -> None:
     if screen.app.screen is screen:
-        session = parts.session
         one = ListedOperation(operation, half_moved=session.history.half_moved.get(operation.op, 0))
         action = AbandonAction(one, session)
 
-        def applied() -> None:
-            _reread(parts, "")
-
-        show_action(screen, action, session, parts.context, applied)
+        show_action(screen, action, session, parts.context, parts.start)
 
 
 def _undo(parts: OperationsParts) -> Change:
-    selected = parts.selected
-    if selected is not None and selected.switched:
+    if parts.selected is not None and parts.selected.listed.switched:
         return _set_back(parts)
     return _plan(parts, "undo")
 
@@ -247,14 +365,14 @@ def _undo(parts: OperationsParts) -> Change:
 def _why_no_way_back(parts: OperationsParts) -> str:
     if (selected := parts.selected) is None:
         return parts.no_row_reason("no operation here")
-    place = parts.session.place
-    why_not = place.why_no_destinations if "://" in selected.switched else place.why_no_mail
+    place, switched = selected.session.place, selected.listed.switched
+    why_not = place.why_no_destinations if "://" in switched else place.why_no_mail
     return why_not(is_read_only(parts))
 
 
 def _why_not_suspended(parts: OperationsParts) -> str:
     selected = parts.selected
-    if selected is not None and not selected.suspended:
+    if selected is not None and not selected.listed.suspended:
         return "nothing to resume: it suspends no transport now"
     return _why_no_way_back(parts)
 
@@ -264,7 +382,7 @@ def _set_back(parts: OperationsParts) -> Change:
     assert parts.selected is not None  # else it is refused
     if parts.screen.is_pasted:
         return parts.say(PASTED)
-    place, name = parts.session.number, parts.selected.switched
+    place, name = parts.selected.session.number, parts.selected.listed.switched
     parts.screen.go(Target(keys.SUSPEND, place=place, id=name))
     return Change.NOTHING
 
@@ -300,33 +418,73 @@ ROWS: tuple[KeyRow[OperationsParts, Change], ...] = (
         "suspended",
         _set_back,
         refusal=_why_not_suspended,
-        is_absent=lambda parts: _has_none(parts) or not any(one.suspended for one in parts.listed),
+        is_absent=lambda parts: (
+            _has_none(parts) or not any(one.listed.suspended for one in parts.listed)
+        ),
     ),
     make.arm(Change.EDGES, _has_none),
     *make.ends(),
     KeyRow(key("pane(1)"), lambda parts: parts.screen.switch_pane()),
-    KeyRow(key("reread"), _reread),
+    own(
+        "range | z | z | range | View +minor | how far back: 24 hours, 7 days, 30 days",
+        OperationsParts.next_range,
+    ),
+    KeyRow(key("reread"), OperationsParts.reread),
     *make.views(),
 )
 
 
 class OperationsScreen(RowsScreen):
-    """The operations of one place."""
+    """The operations of all places."""
 
     KIND = keys.OPERATIONS
     ROWS = ROWS
     BINDINGS = row_bindings(ROWS)
     parts: OperationsParts
 
-    def __init__(self, session: PlaceSession, context: ConsoleContext, op: str = "") -> None:
-        """The cursor is put on `op` when it appears."""
+    def __init__(
+        self,
+        session: PlaceSession,
+        context: ConsoleContext,
+        sessions: Sequence[PlaceSession],
+        op: str = "",
+    ) -> None:
+        """The cursor is put on the operation `op` of `session` when it appears."""
         super().__init__()
-        self.panes = ListPanes(beside_percent=37, page_keys_scroll=True)
-        self.parts = OperationsParts(session, context, self, op)
+        self.panes = ListPanes(page_keys_scroll=True)
+        self.parts = OperationsParts(session, context, self, sessions, op)
 
 
 MAX_LISTED_ROWS = 2000
 """Maximum number of rows listed; the counts include all."""
+
+
+class OperationRows(NamedTuple):
+    """The first rows of an operation, and where their tasks are now."""
+
+    entries: Sequence[Entry]
+    now: TaskStates
+
+
+async def read_rows(one: PlacedOperation) -> OperationRows | str:
+    """The first rows of an operation, and where their tasks are now; else why it has none."""
+    if not one.operation.planned:
+        return ""
+    inspector = one.session.inspector
+    try:
+        entries = await inspector.history.entries(one.operation, MAX_LISTED_ROWS)
+    except StoreError as error:
+        return f"tasks not readable: {error}"
+    return OperationRows(entries, await read_states(inspector, {e.row.id for e in entries}))
+
+
+def _rows_of(one: PlacedOperation, rows: OperationRows | str, width: int) -> list[Line]:
+    """The rows below the facts of an operation."""
+    if isinstance(rows, str):
+        return [BLANK_LINE, ((f" {safe_line(rows)}", "muted"),)] if rows else []
+    operation, words = one.operation, one.session.inspector.states
+    results = journal_results(rows.entries, operation.intent.verb, words)
+    return [BLANK_LINE, *result_table(results, operation.planned, rows.now, words, width)]
 
 
 class RecordScreen(Page):
@@ -335,12 +493,11 @@ class RecordScreen(Page):
     KIND = keys.RECORDED_OPERATION
     BINDINGS = key_bindings(keys.RECORDED_OPERATION)
 
-    def __init__(
-        self, one: ListedOperation, session: PlaceSession, context: ConsoleContext
-    ) -> None:
+    def __init__(self, placed: PlacedOperation, context: ConsoleContext) -> None:
         super().__init__()
-        self._one, self._session, self._console_context = one, session, context
-        self._entries: tuple[Entry, ...] | str = "loading ..."
+        self._placed, self._console_context = placed, context
+        self._session, self._one = placed
+        self._rows: OperationRows | str = "loading ..."
 
     def compose(self) -> ComposeResult:
         yield TopLine(id="title")
@@ -359,12 +516,7 @@ class RecordScreen(Page):
 
     @work(group="rows")
     async def _read(self) -> None:
-        try:
-            self._entries = await self._session.inspector.history.entries(
-                self._one.operation, MAX_LISTED_ROWS
-            )
-        except StoreError as error:
-            self._entries = f"rows not readable: {error}"
+        self._rows = await read_rows(self._placed)
         self.lay_out(self.size.width)
 
     def lay_out(self, width: int) -> None:
@@ -389,13 +541,9 @@ class RecordScreen(Page):
         return next_line("u", "plans the undo", name, width)
 
     def _lines(self, width: int) -> list[Line]:
-        operation, entries = self._one.operation, self._entries
         lines = view.detail_lines(self._one, self._console_context.clock(), width)
-        lines += view.note_lines(operation, width)
-        if isinstance(entries, str):
-            return [*lines, BLANK_LINE, ((f" {safe_line(entries)}", "muted"),)]
-        states = self._session.inspector.states
-        return [*lines, BLANK_LINE, *view.row_lines(entries, operation, states, width)]
+        lines += view.note_lines(self._one.operation, width)
+        return lines + _rows_of(self._placed, self._rows, width)
 
     def without(self) -> set[str]:
         return {"plan_undo"} if self._console_context.arming.read_only else set()
@@ -405,9 +553,8 @@ class RecordScreen(Page):
         await show_undo(self, self._session, self._console_context, self._one.operation)
 
     def copies(self) -> tuple[Copy, ...]:
-        entries = self._entries if isinstance(self._entries, tuple) else ()
         lines = self._lines(100)
         text = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
-        ids = "\n".join(entry.row.id for entry in entries)
+        ids = "" if isinstance(self._rows, str) else "\n".join(e.row.id for e in self._rows.entries)
         op = Copy("o", "operation", self._one.operation.op)
         return (op, *((Copy("i", "ids", ids),) if ids else ()), Copy("t", "text", text))

@@ -138,6 +138,18 @@ def _open_digit(parts: OverviewParts, digit: str) -> Change:
     return Change.NOTHING
 
 
+def _search(parts: OverviewParts) -> Change:
+    """Ask what to search for, and search all places."""
+    from tui.queue.search_screen import ask_text
+
+    def take(text: str | None) -> None:
+        if text:
+            parts.screen.go(Target(keys.SEARCH, filter=text))
+
+    parts.screen.open(lambda screen: ask_text(screen, "", take))
+    return Change.NOTHING
+
+
 def _unlock(parts: OverviewParts) -> Change:
     """Open the lock screen of the place whose alert shows this key, or of the one here."""
     session = parts.place_to_unlock
@@ -197,6 +209,11 @@ ROWS: tuple[KeyRow[OverviewParts, Change], ...] = (
     own(
         "groups | b | b | - | View | groups of tasks of the place under the cursor",
         lambda parts: _go(parts, parts.groups_target),
+    ),
+    own(
+        "search | slash | / | search | View +minor | find tasks in all places and states",
+        _search,
+        refusal=_while_live("/"),
     ),
     KeyRow(key("reread"), _reread, _while_live("r")),
     own(

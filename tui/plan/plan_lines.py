@@ -358,9 +358,11 @@ def expected_outcome(plan: Plan, row: Row, view: PlanView) -> Run:
     return f"{past}{where}{doubt}", "strong" if doubt else ""
 
 
-def result_lines(report: Report, width: int, past: str = "") -> list[Line]:
+def result_lines(
+    report: Report, width: int, past: str = "", *, with_ids: bool = True
+) -> list[Line]:
     """The result of a plan with every task counted; `past` is what those are called that were
-    done, "" for the verb's own word."""
+    done, "" for the verb's own word. `with_ids`: list the tasks that were not changed."""
     planned, past = len(report.plan.rows), past or VERBS[report.plan.verb].past
     counts = (
         (len(report.done), past, "", "ok"),
@@ -386,10 +388,10 @@ def result_lines(report: Report, width: int, past: str = "") -> list[Line]:
         text += _hung(f"! {report.trouble}", width, "error")
     if report.op:
         text += _hung(f"recorded as {report.op}", width, "muted")
-    text += _reasons("failed", report.failed, width)
-    text += _reasons("excluded", report.excluded, width)
-    text += _reasons("not applied", report.unapplied, width)
-    if report.gone:
+    text += _reasons("failed", report.failed, width, with_ids=with_ids)
+    text += _reasons("excluded", report.excluded, width, with_ids=with_ids)
+    text += _reasons("not applied", report.unapplied, width, with_ids=with_ids)
+    if report.gone and with_ids:
         text += [BLANK_LINE, part_line("skipped"), *_id_lines(report.gone)]
     if report.new_ids:
         text += [BLANK_LINE, part_line("new ids")]
@@ -410,13 +412,15 @@ def _id_lines(ids: Iterable[str]) -> list[Line]:
     return [((f"    {safe_line(ident)}", "muted"),) for ident in islice(ids, MAX_LISTED_TASKS)]
 
 
-def _reasons(title: str, some: Sequence[tuple[str, str]], width: int) -> list[Line]:
+def _reasons(
+    title: str, some: Sequence[tuple[str, str]], width: int, *, with_ids: bool
+) -> list[Line]:
     if not some:
         return []
     text: list[Line] = [BLANK_LINE, part_line(title)]
     for reason, amount in Counter(reason for _, reason in some).most_common():
         text += _hung(f"{amount:,}: {reason}", width, "")
-        text += _id_lines(ident for ident, why in some if why == reason)
+        text += _id_lines(ident for ident, why in some if why == reason and with_ids)
     return text
 
 

@@ -39,6 +39,7 @@ from tui.plan.planning import (
     prepare,
     why_not_now,
 )
+from tui.plan.result_rows import TaskStates, read_states, report_results, result_table
 from tui.plan.task_table import side_lines, still_pane_lines, task_table
 from tui.screens.base import BaseScreen, Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
@@ -48,7 +49,7 @@ from tui.session.running_operations import RunningOperation, describe_result, ph
 from tui.text import keys
 from tui.text.export import ExportTable, RowSink
 from tui.text.frames import Frame, frame_border
-from tui.text.lines import Line, join_columns
+from tui.text.lines import BLANK_LINE, Line, join_columns
 from tui.widgets.background import run_in_background
 from tui.widgets.line_widgets import LongText
 from tui.widgets.picker import Picker
@@ -60,6 +61,9 @@ MIN_TASK_LINES = 4
 
 FOOT_LINES = 4
 """Lines of path, bar, next step and hints."""
+
+RESULT_READ_SECONDS = 1.0
+"""Seconds until it is read again where the tasks of a result are."""
 
 PROGRESS_SECONDS = 0.1
 
@@ -98,6 +102,8 @@ class PlanScreen(ConfirmScreen):
         self._run: RunningOperation | None = None
         self._when_done, self._errors = done, errors
         self._text: list[Line] = []
+        self._states = TaskStates()
+        """Where the tasks of the result are now."""
         self._listed: object = None
         """What the table was made of."""
 
@@ -205,7 +211,12 @@ class PlanScreen(ConfirmScreen):
         """The text of the plan or of the result, and the table of tasks."""
         facts, picker = self.facts, self.query_one(Picker)
         if self.report is not None:
-            self._text = result_lines(self.report, width)
+            report, past = self.report, facts.words.past
+            lines = result_lines(report, width, past, with_ids=False)
+            results, words = report_results(report, past), self.session.inspector.states
+            total = len(report.plan.rows)
+            lines += [BLANK_LINE, *result_table(results, total, self._states, words, width)]
+            self._text = lines
         elif facts.counts is None:
             count = format_count(len(facts.plan.rows), "task")
             self._text = [((f"   counting {count} ...", "muted"),)]
@@ -249,7 +260,10 @@ class PlanScreen(ConfirmScreen):
     def _prompt(self, name: str) -> Line:
         amount = self.facts.amount
         if self.report is not None:
-            return ((" done: ", "ok"), ("Esc", "key"), (" closes", ""))
+            is_wrong = self.report.failed or self.report.trouble
+            word, look = ("done in part", "warn") if is_wrong else ("done", "ok")
+            word, look = (word, look) if self.report.done else ("nothing was done", "error")
+            return ((f" {word}: ", look), ("Esc", "key"), (" closes", ""))
         if self._run is not None:
             return ((" applying ... Esc leaves, it continues", "strong"),)
         if self.facts.counts is None:
@@ -422,6 +436,11 @@ class PlanScreen(ConfirmScreen):
         self.context.arming.extend()
         self._when_done(run.report)
         self.lay_out()
+        ids = {one.id for one in report_results(run.report, "")}
+        while self.is_attached:
+            self._states = await read_states(self.session.inspector, ids)
+            self.lay_out()
+            await asyncio.sleep(RESULT_READ_SECONDS)
 
 
 def _toggled(plan: Plan, ident: str, *, is_default_out: bool) -> Plan:

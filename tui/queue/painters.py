@@ -124,6 +124,9 @@ def tabs(parts: QueueParts, width: int) -> Line:
         for word, tasks in change.words.items()
     }
     partial = () if change.is_complete else (len(states),)  # a server counts no problems
+    asked, found = parts.matches
+    is_known = bool(asked) and asked == parts.filter.filter
+    matches = [found.get(state) if is_known else None for state in states]
     return tab_line(
         names,
         counts,
@@ -132,6 +135,7 @@ def tabs(parts: QueueParts, width: int) -> Line:
         width=width,
         within=within,
         partial=partial,
+        matches=matches,
     )
 
 

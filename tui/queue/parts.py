@@ -4,7 +4,8 @@ What a key acts on is a value made from them when it is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Mapping
 from enum import Flag, auto
 from functools import partial
 from typing import Protocol
@@ -148,6 +149,10 @@ class PendingTarget:
         return action if 0 <= now - asked <= THEN_SECONDS else ""
 
 
+COUNT_COST_FACTOR = 10.0
+"""The next count of all matches waits this many times as long as the last one took."""
+
+
 class QueueParts:
     """All that the queue screen shows and its keys act on."""
 
@@ -177,6 +182,10 @@ class QueueParts:
         self.next_step: tuple[State | None, tuple[str, str]] = (None, ("", ""))
         """The tab and its next step: kept until the rows of another tab are read."""
         self._must_recount = False
+        self.matches: tuple[Filter, Mapping[State, int]] = (NO_FILTER, {})
+        """A filter, and how many tasks of each state match it."""
+        self._is_counting, self._next_count = False, 0.0
+        """The matches are being counted; when they may be next, on the monotonic clock."""
 
     # What is shown
 
@@ -312,10 +321,27 @@ class QueueParts:
         return Change.DETAILS
 
     def recount(self) -> None:
-        """Once a second: check the marks, if the index has changed."""
+        """Once a second: check the marks and count the matches, if the index has changed."""
         if self._must_recount and self.marks.of(self.state):
             self.count_hidden()
+        is_new = self.matches[0] != self.filter.filter
+        is_due = self._must_recount and time.monotonic() >= self._next_count
+        if self.filter.filter and (is_new or is_due) and not self._is_counting:
+            self._is_counting = True
+            self.screen.run("matches", self._count_matches)
         self._must_recount = False
+
+    async def _count_matches(self) -> Change:
+        """Count the tasks of each state that match the filter: the more it costs, the rarer."""
+        asked, began, counts = self.filter.filter, time.monotonic(), {}
+        try:
+            for state in self.inspector.states:
+                counts[state] = await self.inspector.queries.count(Query(state, asked))
+        finally:
+            self._is_counting = False
+        self._next_count = time.monotonic() + COUNT_COST_FACTOR * (time.monotonic() - began)
+        self.matches = asked, counts
+        return Change.HEADER
 
     def count_hidden(self) -> None:
         """Check the marks in the background."""

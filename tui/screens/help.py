@@ -16,7 +16,7 @@ from tui.screens.page import Page
 from tui.text import keys
 from tui.text.frames import BOX, RULE, frame_border
 from tui.text.keys import KeysOn
-from tui.text.lines import BLANK_LINE, Line, cut_line, fact_lines, heading_line
+from tui.text.lines import BLANK_LINE, Line, cut_line, fact_lines, fold_text, heading_line
 from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.text_input import Words
 
@@ -42,24 +42,17 @@ SCREEN_TITLES = {
     keys.TEST_MAIL: "a test mail",
     keys.CONTROLS: "the queue as a whole",
     keys.SCHEDULES: "the schedules",
+    keys.SEARCH: "the search",
     keys.CONTROL: "a control of the queue",
     keys.WORKER: "starting or stopping a worker",
 }
 
 KEY_CELLS = 9
 
-COLUMN_CELLS = 82
+COLUMN_CELLS = 58
 """Minimum width of a column of keys."""
 
 GROUPS = ("Act", "View", "Mark", "Copy", "Move", "Quit")
-
-MOVED = (
-    ("1-9", "screens, the same on all screens; tabs and parts: h l, Left, Right"),
-    ("Tab", "next pane; tabs and parts: h l, Left, Right"),
-    ("3", "workers; tasks in work: 2, then l"),
-    ("u", "undo plan, on an operation (was T)"),
-)
-"""Keys that had another meaning before this version, and their meaning now."""
 
 FILTER_ACTION = "filter"
 """Action whose screens also explain the filter language."""
@@ -95,8 +88,7 @@ def help_lines(
     groups = [(group, [key for key in matching if key.group == group]) for group in GROUPS]
     rows = _grouped_lines(groups, width)
     typed = _filter_lines(width, terms) if has_filter else []
-    moved = _moved_lines(width, terms)
-    parts = [part for part in (rows, typed, moved) if part]
+    parts = [part for part in (rows, typed) if part]
     both = [line for part in parts for line in (BLANK_LINE, *part)][1:]
     return both or _grouped_lines(_other_screens(keys_on, screen, terms), width)
 
@@ -107,17 +99,14 @@ def _grouped_lines(groups: Iterable[tuple[str, Sequence[keys.Key]]], width: int)
         if group_keys:
             rows += [BLANK_LINE] if rows else []
             rows.append(heading_line(heading, width))
-            rows += [
-                ((f"  {key.shown:<{KEY_CELLS}}", "key"), (key.description, ""))
-                for key in group_keys
-            ]
+            for key in group_keys:
+                folded = fold_text(key.description, width - KEY_CELLS - 3)
+                shown = [key.shown, *[""] * (len(folded) - 1)]
+                rows += [
+                    ((f"  {name:<{KEY_CELLS}}", "key"), (text, ""))
+                    for name, text in zip(shown, folded, strict=True)
+                ]
     return rows
-
-
-def _moved_lines(width: int, terms: list[str]) -> list[Line]:
-    matching = [row for row in MOVED if all(word in " ".join(row).casefold() for word in terms)]
-    rows: list[Line] = [((f"  {key:<9}", "key"), (now, "")) for key, now in matching]
-    return [heading_line("Moved", width), *rows] if rows else []
 
 
 def _filter_lines(width: int, terms: list[str]) -> list[Line]:

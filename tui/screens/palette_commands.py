@@ -79,14 +79,20 @@ _FILTER = PaletteCommand(
     "filter",
     "show only matching tasks, in the queue",
     "/",
-    ("find", "search"),
     target=Target(keys.LIST),
+    argument="TEXT",
+)
+_SEARCH = PaletteCommand(
+    "search",
+    "find tasks in all places and states",
+    also=("find",),
+    target=Target(keys.SEARCH),
     argument="TEXT",
 )
 _SAVE = PaletteCommand("save", "save the filter of the list as @NAME", argument="@NAME")
 _QUIT = PaletteCommand("quit", "quit the console", also=("exit",), action="app.quit")
 
-_UNLISTED = frozenset({"palette", "back", "yes", "operations", "controls", "app.cancel"})
+_UNLISTED = frozenset({"palette", "back", "yes", "operations", "controls", "app.cancel", "search"})
 """Actions without a command: they confirm or close, or the screen that they open is listed."""
 
 _OTHER_NAMES = {
@@ -145,6 +151,7 @@ def _screen_commands(scope: PaletteScope) -> Iterator[PaletteCommand]:
         if command.name not in (screen, *has):
             yield command
     yield _FILTER
+    yield _SEARCH._replace(shown="/" if screen == keys.OVERVIEW else "")
     if screen == keys.LIST:
         yield _SAVE._replace(action="save_filter")
     else:
@@ -219,6 +226,7 @@ def _rank(command: PaletteCommand, typed: str) -> tuple[int, int] | None:
 
 
 def argument_of(command: PaletteCommand, typed: str) -> str:
-    """What was typed after the command's name."""
+    """What was typed after one of the command's names."""
     name, _, argument = typed.strip().partition(" ")
-    return argument.strip() if command.argument and name.casefold() == command.name else ""
+    is_named = name.casefold() in (command.name, *command.also)
+    return argument.strip() if command.argument and is_named else ""

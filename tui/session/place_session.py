@@ -46,7 +46,7 @@ from engine.monitor.throughput import (
 )
 from engine.monitor.transport_health import MailBacklog, MailRoutes, mark_explained
 from engine.operations.execute import RefusalCheck, always_allowed
-from engine.operations.journal import Intent
+from engine.operations.journal import Intent, Operation
 from engine.operations.notes import NotesById
 from engine.operations.plans import Plan
 from engine.places.alert_facts import TaskFacts, make_alert_inputs, may_be_blocked
@@ -486,6 +486,12 @@ class PlaceSession:
                     await self.inspector.history.abandon_operation(operation, f"resumed by {by}")
                 except Unavailable as error:
                     self.messages.append(f"{op} is still open: {safe_line(str(error))}")
+
+    @property
+    def other_operations(self) -> Sequence[Operation]:
+        """The operations that other processes run here, as the journal was read last."""
+        own = {work.op for work in self.operations}
+        return [one for one in self.history.operations if one.is_running and one.op not in own]
 
     async def _sweep(self) -> None:
         if self.place.sweep is not None and not self._why_not_written():

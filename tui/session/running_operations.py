@@ -11,7 +11,7 @@ from engine.live.inspector import Inspector
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import LockEvidence, State, Verdict
 from engine.operations.execute import RefusalCheck, Report, always_allowed
-from engine.operations.journal import Intent
+from engine.operations.journal import Intent, Operation
 from engine.operations.plans import Plan, RowResult
 from engine.operations.run_plan import failed_report
 from engine.places.place import Place, WholeQueueFigures
@@ -331,23 +331,26 @@ def still_running(works: Sequence[RunningOperation]) -> list[RunningOperation]:
     return [work for work in works if work.ended is None]
 
 
-def operations_line(works: Sequence[RunningOperation]) -> Line:
-    """The running operations for the header: `ops 1 51%`, `ops 2 7% paused`; () if none runs."""
+def operations_line(works: Sequence[RunningOperation], others: Sequence[Operation] = ()) -> Line:
+    """The running operations for the header: `ops 1 51%`, `ops 2 7% paused`, and those of other
+    processes, by the journals: `ana 9/16`, `2 others 25/40`; () if none runs."""
     now = still_running(works)
-    if not now:
-        return ()
-    planned = sum(work.planned for work in now)
-    share = int(100 * sum(work.share * work.planned for work in now) / planned) if planned else 100
-    phases = [phase_of(work) for work in now]
-    words = next((words for phase, words in _PHASE_WORDS.items() if phase in phases), "")
-    state: Line = ((f" {words}", "warn"),) if words else ()
-    return (
-        ("ops ", "muted"),
-        (f"{len(now):,} ", "strong"),
-        (f"{share}%", "ok"),
-        *state,
-        ("  ", ""),
-    )
+    line: Line = ()
+    if now:
+        planned = sum(work.planned for work in now)
+        done = sum(work.share * work.planned for work in now)
+        share = int(100 * done / planned) if planned else 100
+        phases = [phase_of(work) for work in now]
+        words = next((words for phase, words in _PHASE_WORDS.items() if phase in phases), "")
+        state: Line = ((f" {words}", "warn"),) if words else ()
+        line = (("ops ", "muted"), (f"{len(now):,} ", "strong"), (f"{share}%", "ok"), *state)
+        line = (*line, ("  ", ""))
+    if others:
+        who = safe_line(others[0].intent.who.name) if len(others) == 1 else f"{len(others)} others"
+        planned = sum(one.planned for one in others)
+        done = planned - sum(one.open_rows for one in others)
+        line = (*line, (f"{who} ", "muted"), (f"{done:,}/{planned:,}", "ok"), ("  ", ""))
+    return line
 
 
 _PHASE_WORDS: Mapping[Phase, str] = {Phase.ASKING: "asks", Phase.PAUSED: "paused"}

@@ -89,14 +89,18 @@ def tab_line(
     width: int,
     within: Mapping[int, str] = {},
     partial: Collection[int] = (),
+    matches: Sequence[int | None] = (),
 ) -> Line:
     """The tabs, named by the store's own words; an unknown count is `?`. `within` maps a tab to the
-    part of its count that has a more exact word. The counts of `partial` are of what was read. If
-    they do not fit: drop the gaps first, then empty tabs, then tabs before the current one, so that
+    part of its count that has a more exact word. The counts of `partial` are of what was read.
+    `matches`: how many of the first tabs' tasks match the filter; None is not shown. If they do not
+    fit: drop the gaps first, then empty tabs, then tabs before the current one, so that
     the current tab stays visible."""
     texts: dict[int, str] = {}
     for at, (name, amount) in enumerate(zip(names, counts, strict=True)):
         figure = Figure(amount, complete and at not in partial).text()
+        match = matches[at] if at < len(matches) and amount else None
+        figure = figure if match is None else f"{match:,}/{figure}"
         part = f" ({safe_line(within[at])})" if at in within and amount else ""
         texts[at] = f"{state_name(name)} {figure}{part}"
     wide = sum(map(cells_of, texts.values())) + 4 * len(texts) <= width

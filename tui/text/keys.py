@@ -63,6 +63,7 @@ SUSPEND, TEST_MAIL, FAILURES = "suspend", "trial", "failures"
 CONTROLS, CONTROL = "controls", "control"
 GROUPS = "groups"
 SCHEDULES = "schedules"
+SEARCH = "search"
 SHARED = "shared"
 """Words of keys for screens with key rows of their own (`tui.key_tables`)."""
 

@@ -48,6 +48,14 @@ def format_clock(moment: float) -> str:
     return time.strftime("%H:%M:%SZ", time.gmtime(moment))
 
 
+def format_day_and_time(moment: float) -> str:
+    """Weekday, day of the month and time of a moment of the last four weeks, in UTC: `Fri 27
+    23:34`; `?` if invalid."""
+    if not is_valid_time(moment):
+        return UNKNOWN
+    return time.strftime("%a %d %H:%M", time.gmtime(moment))
+
+
 def format_time_with_age(when: float, now: float) -> str:
     """A time in UTC and its distance from now; with the date unless it is today; `?` if invalid."""
     if not is_valid_time(when, now):

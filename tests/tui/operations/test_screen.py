@@ -27,7 +27,7 @@ from tests.mail_transports import PlaceTransports
 from tui.app import show_result
 from tui.confirm.action_screen import ActionScreen
 from tui.operations import operation_lines as view
-from tui.operations.screen import ROWS, OperationsScreen, RecordScreen
+from tui.operations.screen import ROWS, OperationsScreen, RecordScreen, row_key
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.screens.help import SCREEN_TITLES, HelpScreen
@@ -113,34 +113,77 @@ async def test_all_operations_are_listed(place: Place, dead: list[Task]) -> None
         running.__exit__(None, None, None)
 
 
+async def test_the_operations_of_all_places_are_listed(tmp_path: Path) -> None:
+    """By time, with place and address; `z` goes back to last week. What a key does is done in the
+    place of its row. Each screen names who else runs an operation now."""
+
+    def make_places() -> list[Place]:
+        ben = Intent("purge", BEN._replace(ssh="192.0.2.9 50122 192.0.2.1 22"))
+        for name in ("east", "west"):
+            make_spool(tmp_path / name, some_tasks(pending=4))
+        places = [a_journaled_place(tmp_path / n, name=f"/srv/{n}") for n in ("east", "west")]
+        done = ((1, "retry", 108_000), (0, "purge", 7200), (1, "purge", 3600), (0, "purge", 1800))
+        for number, verb, ago in done:
+            dead = seen(places[number], State.DEAD)[:2]
+            by = ben._replace(verb=verb)
+            carried_out(places[number], verb, dead, at=NOW - ago, intent=by)
+        return places
+
+    places = await off(make_places)
+    hold = running_elsewhere(places[1])
+    await off(hold.__enter__)
+    try:
+        async with an_operator(*places, clock=None, size=(120, 30)) as operator:
+            await operator.opens(OperationsScreen, "8")
+            rows = [
+                "09:42:08 west ben hold - 0/2 RUNNING Enter shows it",
+                "09:12:08 east ben 192.0.2.9 purge 2 DONE u undo, 23h30m",
+                "08:42:08 west ben 192.0.2.9 purge 2 DONE u undo, 23h00m",
+                "07:42:08 east ben 192.0.2.9 purge 2 DONE u undo, 22h00m",
+            ]
+            await operator.sees(*(row.replace(" - ", " ") for row in rows))
+            assert [row.split()[1] for row in operator.rows.splitlines()] == [
+                row.split()[1] for row in rows
+            ]
+            await operator.step("z", "last 7 days", "Thu 19 03:42 west ben 192.0.2.9 retry 2 DONE")
+            await operator.step("g j j u", PlanScreen, "west")
+            await operator.sees("ben 0/2")
+            await operator.opens(OperationsScreen, "escape")
+    finally:
+        hold.__exit__(None, None, None)
+
+
 async def test_the_cursor_stays_on_its_operation(place: Place, dead: list[Task]) -> None:
     """Rows of other processes come above the one that the key undoes."""
     async with operations(place, "no operations in the last 24 h") as operator:
         first = await off(carried_out, place, "purge", dead[:3])
         await operator.sees("purge 3 DONE u undo, 1d00h")
-        await operator.until(lambda: operator.picker.key == first)
+        await operator.until(lambda: operator.picker.key == row_key(1, first))
         await off(carried_out, place, "purge", dead[3:4], at=NOW + 1)
         await off(interrupt, place, 3, 1)
         await operator.until(lambda: len(operator.picker.rows) == 3)
-        assert operator.picker.rows[0].key != first
+        assert operator.picker.rows[0].key != row_key(1, first)
         await operator.step("u", "type 3 to undo 3")
         # In such a plan the key leaves it where it is, and says how to get to the list.
         await operator.step("u", PlanScreen, "not applied yet: Esc discards the plan", first[-4:])
 
 
 async def test_enter_opens_one_in_full(place: Place, dead: list[Task]) -> None:
-    """Who, from where, why, the counts, and each row with its outcome; hostile text is inert."""
+    """Who, from where, why, the counts, and each task with its outcome and where it is now; hostile
+    text is inert."""
     leave(place, "dlq", dead[1])
     evil = "feed is back\x1b]0;x\x07"
     await off(carried_out, place, "retry", dead[:3], intent=Intent("retry", ANA, evil))
     async with operations(place, "retry", "feed is back") as operator:
         screen = await operator.opens(RecordScreen, "enter")
         await operator.until(lambda: "ids" in {copy.name for copy in screen.copies()})
+        gone, here = (task.id[-12:] for task in (dead[1], dead[0]))
+        await operator.sees(f"{here} done DLQ -> pending pending", "NOW REASON")
+        await operator.sees(f"{gone} skipped DLQ -> pending left changed since the plan")
         copies = {copy.name: copy.text for copy in screen.copies()}
         assert operator.page.isprintable()
     texts = ["ana (sudo, as root) on mx1, PID 4243", "192.0.2.7", "feed is back"]
     texts += ["3 planned: 2 done, 1 skipped"]
-    texts += ["skipped     DLQ -> pending     changed since the plan"]
     assert not [text for text in texts if text not in copies["text"]]
     assert copies["text"].count("DLQ -> pending") == 3
     assert copies["ids"].split() == [task.id for task in dead[:3]]

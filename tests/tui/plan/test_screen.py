@@ -41,6 +41,7 @@ from tui.confirm.action_screen import ActionScreen
 from tui.confirm.confirm_screen import ConfirmScreen
 from tui.key_tables import keys_on
 from tui.locks.screen import LockScreen
+from tui.operations.screen import row_key
 from tui.plan import planning
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
@@ -126,7 +127,8 @@ class _Undo(AnyPlan):
     def _make(self) -> Place:
         make_spool(self.root, some_tasks(pending=4))
         place = a_journaled_place(self.root)
-        self.row = self._begin(place)
+        self.op = self._begin(place)
+        self.row = row_key(1, self.op)
         return place
 
     def _begin(self, place: Place) -> str:
@@ -151,7 +153,7 @@ class _Drop(_Undo):
         return interrupt(place, 8, 3)
 
     async def done(self, operator: ConsoleOperator) -> bool:
-        operation = await off(kept(self.place).operation, self.row)
+        operation = await off(kept(self.place).operation, self.op)
         return operation is not None and operation.ended is not None
 
 

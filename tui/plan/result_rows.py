@@ -1,0 +1,124 @@
+"""The tasks of an operation in a table: result, move, where each task is now, and the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
+
+from engine.live.inspector import Inspector
+from engine.model import State
+from engine.operations.execute import Report
+from engine.operations.journal import Entry
+from engine.operations.plans import RowResult, transition_of
+from engine.text.figure import UNKNOWN
+from engine.text.figures import format_count
+from engine.text.safe import safe_line, state_name
+from engine.values import NamedTuple
+from engine.verbs import VERBS
+from tui.plan.plan_lines import MAX_LISTED_TASKS
+from tui.session.running_operations import RESULT_WORDS
+from tui.text.lines import Line, Run, heading_line
+from tui.text.table import REST, Column, Table
+
+MIN_REASON_CELLS = 30
+"""Cells for a reason before the ids of tasks get more."""
+
+
+class TaskResult(NamedTuple):
+    """What became of one task of an operation."""
+
+    id: str
+    result: Run
+    move: str
+    reason: str = ""
+
+
+class TaskStates(NamedTuple):
+    """Where tasks are now, by the index."""
+
+    states: Mapping[str, State] = {}
+    """By id; a task that is not among them is not in the queue, if `is_whole`."""
+    is_whole: bool = False
+    """All tasks of the place are read."""
+
+
+async def read_states(inspector: Inspector, ids: Collection[str]) -> TaskStates:
+    """The states of tasks now."""
+    states, latest = await inspector.queries.states_of(ids), inspector.latest
+    return TaskStates(states, latest.is_complete and not latest.unavailable)
+
+
+def journal_results(
+    entries: Sequence[Entry], verb: str, words: Mapping[State, str]
+) -> list[TaskResult]:
+    """The results of an operation of the journal; `words` are the store's own words of states."""
+
+    def word(state: State | None) -> str:
+        return state_name(words.get(state, state)) if state else "nowhere"
+
+    results = []
+    for row, outcome in entries:
+        is_move = verb in VERBS or row.target is not None
+        start, goal = (transition_of(verb, row) if is_move else None) or (row.state, row.state)
+        move = word(start) if start is goal else f"{word(start)} -> {word(goal)}"
+        result: Run = ("open", "warn")
+        if outcome is not None:
+            result = RESULT_WORDS[outcome.result], _LOOKS.get(outcome.result, "")
+        results.append(TaskResult(row.id, result, move, outcome.reason if outcome else "not moved"))
+    return results
+
+
+_LOOKS: Mapping[RowResult, str] = {
+    RowResult.DONE: "ok",
+    RowResult.GONE: "warn",
+    RowResult.FAILED: "error",
+}
+
+
+def report_results(report: Report, past: str) -> list[TaskResult]:
+    """The first results of an operation that has just ended, those that were not as planned first;
+    `past` is what the tasks are called that were done."""
+
+    def results() -> Iterator[TaskResult]:
+        for ident, why in report.failed:
+            yield TaskResult(ident, ("failed", "error"), "", why)
+        for ident, why in report.unapplied:
+            yield TaskResult(ident, ("not applied", "warn"), "", why)
+        for ident in report.gone:
+            yield TaskResult(ident, ("skipped", "warn"), "", "changed since the plan")
+        for ident in report.done:
+            yield TaskResult(report.new_ids.get(ident) or ident, (past, "ok"), "")
+        for ident, why in report.excluded:
+            yield TaskResult(ident, ("excluded", "muted"), "", why)
+
+    return list(islice(results(), MAX_LISTED_TASKS))
+
+
+def result_table(
+    results: Sequence[TaskResult],
+    total: int,
+    now: TaskStates,
+    words: Mapping[State, str],
+    width: int,
+) -> list[Line]:
+    """The table; `total`: all tasks of the operation, `words`: the store's own words of states."""
+
+    def state(one: TaskResult) -> Run:
+        if (state := now.states.get(one.id)) is not None:
+            return state_name(words.get(state, state)), ""
+        return "left" if now.is_whole else UNKNOWN, "muted"
+
+    reason = min(MIN_REASON_CELLS, max((len(one.reason) for one in results), default=0))
+    columns: list[Column[TaskResult]] = [
+        Column("TASK", 8, lambda one: (safe_line(one.id), "accent"), most=46, keeps_end=True),
+        Column("RESULT", 6, lambda one: one.result, most=11),
+        Column("MOVE", 4, lambda one: (one.move, "muted"), most=20),
+        Column("NOW", 4, state, most=10),
+        Column("REASON", reason, lambda one: (safe_line(one.reason), "muted"), grows=REST),
+    ]
+    has_moves = any(one.move for one in results)
+    table = Table([one for one in columns if has_moves or one.title != "MOVE"], (2, 1))
+    head, lines = table.lines(results, width)
+    left = total - len(results)
+    more: list[Line] = [((f"   +{left:,} more", "muted"),)] if left > 0 else []
+    return [heading_line(format_count(total, "task"), width), head, *lines, *more]
