@@ -110,8 +110,8 @@ async def test_a_switch_is_set_and_the_journal_has_its_former_value(whole: ZgbCo
         await operator.step("y", "already done: Esc closes")
         news = f"{PAUSE}: paused: jobs wait"
         await operator.step("escape", ControlsScreen, news, "0 (pause: jobs wait)")
-        await operator.sees("changed in the last 24 h", f"{PAUSE} 0 DONE", "q.db, last 10m")
-        await operator.step("z", "q.db, last 1h")
+        await operator.sees("changed in the last 24 h", f"{PAUSE} 0 DONE", "zgb.db, last 10m")
+        await operator.step("z", "zgb.db, last 1h")
         (operation,) = await asyncio.to_thread(whole.journal.operations)
         assert (operation.intent.verb, operation.intent.reason) == ("control", "mx7")
         await operator.step("u", f"{PAUSE} 0", "no: use control", "answer paused: jobs wait")
