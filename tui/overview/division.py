@@ -103,7 +103,8 @@ def divide_screen(width: int, height: int, needs: PaneNeeds) -> OverviewFrame:
         return _divide_small_screen(width, height)
     wide = border == BOX
     wall = wide and width >= WALL_COLUMNS and height >= WALL_LINES
-    most_alerts = 2 if height < 22 else 3 if height < HIGH_LINES else height // 8
+    # Ages and graphs give way to them: an alert that is not seen is not acted on.
+    most_alerts = 2 if height < 22 else 6 if height < HIGH_LINES else height // 5
     alerts = border + max(1, min(needs.alerts, most_alerts))
     height_below = height - 3 - alerts  # header, next step, hints
     listed = border + 1 + min(max(needs.queues, 1), max(1, (height_below - 2 * border) // 3))

@@ -337,7 +337,8 @@ class OverviewPanes:
             self._drawn_alerts = made_from, painters.alert_rows(parts, width, startable)
         _, rows = self._drawn_alerts
         room, amount = frame.inside(frame.alerts), len(rows)
-        count = f"{room} of {amount}" if room < amount else f"{amount or ''}"
+        more = f", more: {'j' if focus.pane == ALERTS else 'Tab'}"
+        count = f"{room} of {amount}{more}" if room < amount else f"{amount or ''}"
         head = () if rows else (painters.no_alerts(parts),)
         self._show_rows(parts, ALERTS, Frame("Alerts", amount=count), PaneRows(rows, head))
         if rows and (focus.pane != ALERTS or not focus.is_chosen):
