@@ -1,8 +1,8 @@
 """Count bytes written to the terminal, and set the seconds between two repaints without a key.
 
 On a local terminal and on a fast link the screen repaints each second. A slow link is SSH on which
-output had to wait. It has a budget in bytes per second: while no key is pressed and the budget is
-exceeded, the screen repaints every 2 s, then every 5 s, and the header shows it. Answers to keys
+output had to wait. It has a budget in bytes per second, at most half of what the terminal takes
+while output waits: while no key is pressed and the budget is exceeded, the screen repaints every 2 s, then every 5 s, and the header shows it. Answers to keys
 are never delayed, nor is a running operation."""
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ SLOW_WAIT_SECONDS = 0.2
 """A link is slow if output waits so long before the terminal takes it."""
 SLOW_LINK_SECONDS = 60.0
 """Seconds for which a link counts as slow after output had to wait."""
+LINK_SHARE = 0.5
+"""Share of what a slow link takes that repaints without a key may use: the rest is for answers."""
+LINK_SAMPLES = 3
+"""Measurements in which output waited, after which it is known what the link takes."""
 SSH_VARIABLES = ("SSH_CONNECTION", "SSH_TTY")
 """Environment variables that sshd sets; one of them is enough."""
 PERIODS_SECONDS = (1.0, 2.0, 5.0)
@@ -92,6 +96,8 @@ class BandwidthBudget:
         self._written, self._clock = written, clock
         self._limit, self._is_operating, self._waited = limit, is_operating, waited
         self._slow_until = -math.inf
+        self._link_rates: deque[float] = deque(maxlen=RATE_SAMPLES)
+        """Bytes per second that the terminal took while output waited."""
         self._is_blocked = False
         self._before, self._size = clock(), written()
         self._last_key = self._before  # the first screen counts as an answer
@@ -117,6 +123,8 @@ class BandwidthBudget:
         self._is_blocked = wait.now >= SLOW_WAIT_SECONDS
         if wait.longest >= SLOW_WAIT_SECONDS:
             self._slow_until = now + SLOW_LINK_SECONDS
+            if second.size:
+                self._link_rates.append(second.size / second.seconds)
         if at_rest:
             self._idle_samples.append(second)
         if self._is_operating():
@@ -125,12 +133,22 @@ class BandwidthBudget:
             self._adjust_period()
 
     def _adjust_period(self) -> None:
-        is_limited = not self._limit.only_if_slow or self._clock() < self._slow_until
-        budget = self._limit.budget if is_limited else math.inf
-        period = choose_period(self._period, sample_rate(self._idle_samples), budget)
+        period = choose_period(self._period, sample_rate(self._idle_samples), self._budget)
         if period != self._period:
             self._period = period
             self._idle_samples.clear()  # measured at another period
+
+    @property
+    def _budget(self) -> float:
+        if not self._limit.only_if_slow:
+            return self._limit.budget
+        if self._clock() >= self._slow_until:
+            self._link_rates.clear()
+            return math.inf
+        # The best of some seconds: in a single one the terminal may have stopped to read.
+        known = len(self._link_rates) >= LINK_SAMPLES
+        link = LINK_SHARE * max(self._link_rates) if known else math.inf
+        return min(self._limit.budget, link)
 
     @property
     def period(self) -> float:

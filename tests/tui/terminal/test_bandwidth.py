@@ -124,6 +124,19 @@ def test_a_fast_link_has_no_budget() -> None:
         assert line.wire.period == PERIODS_SECONDS[pace], (longest, seconds)
 
 
+@pytest.mark.parametrize(("taken", "period"), [(2000, 1.0), (1000, 2.0), (400, 5.0)])
+def test_the_budget_follows_what_a_slow_link_takes(taken: int, period: float) -> None:
+    """Repaints without a key use at most half of what the terminal took while output waited."""
+    line = Line(only_if_slow=True)
+    line.wait = OutputWait(0.0, 0.25)
+    for _ in range(3):
+        line.wire.note_key()  # the answers to keys are more than the link takes
+        line.seconds(1, taken)
+    line.wait = OutputWait()
+    line.paintings(3 * IDLE_SAMPLES, 900)
+    assert line.wire.period == period
+
+
 def test_while_output_waits_no_frame_is_painted() -> None:
     """Another frame would wait behind it, also one of a running operation."""
     line = Line()
