@@ -29,18 +29,15 @@ def test_an_age_gives_up_a_task_after_two_attempts_and_if_it_was_seen() -> None:
     assert unseen.retry_delay(task, NOW) == 120
 
 
-@pytest.mark.parametrize(
-    ("profile", "waits", "counted"),
-    [
-        (policy.contract_retries(), [60, 120, 240, None], 3),
-        (policy.shipped_retries(), [60, 120, None], 3),
-        (policy.shipped_retries(limit=4), [60, 120, 240, None], 4),
-        (policy.contract_retries(limit=8), [60, 120, 240, 480, 900, 900, 900, 900, None], 8),
-        (policy.contract_retries(limit=0), [None], 0),
-        (policy.contract_retries(base=5, ceiling=15, limit=3), [5, 10, 15, None], 3),
-        (policy.contract_retries(base=0), [0, 0, 0, None], 3),
-    ],
-)
+@pytest.mark.parametrize(("profile", "waits", "counted"), [
+    (policy.contract_retries(), [60, 120, 240, None], 3),
+    (policy.shipped_retries(), [60, 120, None], 3),
+    (policy.shipped_retries(limit=4), [60, 120, 240, None], 4),
+    (policy.contract_retries(limit=8), [60, 120, 240, 480, 900, 900, 900, 900, None], 8),
+    (policy.contract_retries(limit=0), [None], 0),
+    (policy.contract_retries(base=5, ceiling=15, limit=3), [5, 10, 15, None], 3),
+    (policy.contract_retries(base=0), [0, 0, 0, None], 3),
+])  # fmt: skip
 def test_failures_wait_as_the_tables_say(
     profile: RetryPolicy, waits: list[float | None], counted: int
 ) -> None:

@@ -22,22 +22,19 @@ def seen_by(*runs: tuple[float, float, str]) -> SeenTime:
     return uptime_note
 
 
-@pytest.mark.parametrize(
-    ("runs", "age"),
-    [
-        ([(0, 0, "a")], 0),
-        ([(0, 0, "a"), (300, 300, "a")], 300),
-        ([(0, 0, "a"), (DAY, DAY, "a")], DAY),
-        ([(0, 0, "a"), (8 * DAY, 60, "a")], 0),
-        ([(0, 0, "a"), (DAY, DAY, "a"), (9 * DAY, DAY + 9, "a"), (DAY, DAY + 18, "a")], 0),
-        ([(0, 0, "a"), (DAY, DAY, "a"), (3 * DAY, 0, "b"), (4 * DAY, DAY, "b")], 2 * DAY),
-        ([(0, 0, "a"), (DAY, DAY, "a"), (-30 * DAY, 0, "b"), (2 * DAY, 60, "b")], 0),
-        ([(0, 0, "a"), (1800, 0, "b")], 1800),
-        ([(0, 0, ""), (300, 0, ""), (2 * DAY, 0, "")], 300),
-        ([(0, 0, "a"), (DAY, DAY, "a"), (DAY - 2, DAY + 1, "a")], DAY),
-        ([(0, 900, "a"), (DAY, 5, "a")], 0),
-    ],
-)
+@pytest.mark.parametrize(("runs", "age"), [
+    ([(0, 0, "a")], 0),
+    ([(0, 0, "a"), (300, 300, "a")], 300),
+    ([(0, 0, "a"), (DAY, DAY, "a")], DAY),
+    ([(0, 0, "a"), (8 * DAY, 60, "a")], 0),
+    ([(0, 0, "a"), (DAY, DAY, "a"), (9 * DAY, DAY + 9, "a"), (DAY, DAY + 18, "a")], 0),
+    ([(0, 0, "a"), (DAY, DAY, "a"), (3 * DAY, 0, "b"), (4 * DAY, DAY, "b")], 2 * DAY),
+    ([(0, 0, "a"), (DAY, DAY, "a"), (-30 * DAY, 0, "b"), (2 * DAY, 60, "b")], 0),
+    ([(0, 0, "a"), (1800, 0, "b")], 1800),
+    ([(0, 0, ""), (300, 0, ""), (2 * DAY, 0, "")], 300),
+    ([(0, 0, "a"), (DAY, DAY, "a"), (DAY - 2, DAY + 1, "a")], DAY),
+    ([(0, 900, "a"), (DAY, 5, "a")], 0),
+])  # fmt: skip
 def test_an_age_is_the_time_that_runs_have_seen(
     runs: list[tuple[float, float, str]], age: float
 ) -> None:

@@ -86,15 +86,12 @@ USES: tuple[Callable[[Any], Any], ...] = (
     lambda kind: typing.get_type_hints(kind),
 )
 MISUSES: tuple[Callable[[Any], Any], ...] = (
-    lambda kind: kind(),
-    lambda kind: kind(1, first=1),
-    lambda kind: kind(1, "b", (), 4),
-    lambda kind: kind(1, unknown=2),
-    lambda kind: kind._make([1]),
+    lambda kind: kind(), lambda kind: kind(1, first=1), lambda kind: kind(1, "b", (), 4),
+    lambda kind: kind(1, unknown=2), lambda kind: kind._make([1]),
     lambda kind: kind(1)._replace(unknown=2),
     lambda kind: setattr(kind(1), "first", 2),
     lambda kind: setattr(kind(1), "unknown", 2),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("use", USES)

@@ -16,12 +16,9 @@ from engine.system.files import Flock
 from tests.examples import examples
 
 SAVED = {
-    "old": "age>2h !healthz",
-    "both": "550|421",
-    "inner": "@old",
-    "bad": "fo=1",
+    "old": "age>2h !healthz", "both": "550|421", "inner": "@old", "bad": "fo=1",
     "neither": "not healthz",
-}
+}  # fmt: skip
 ODD_TEXTS = ["\U0001f600 \u2764\ufe0f", "\x7f", "\x85", "\u2028", "\ufeff", "\ud83d", "\x1b[31m"]
 ODD_TEXTS += ['\\ "" : # \' / -', " ", ""]
 
@@ -75,15 +72,12 @@ def test_a_saved_filter_is_an_operand() -> None:
         ]
 
 
-@pytest.mark.parametrize(
-    ("text", "at", "message"),
-    [
-        ("x @none", 2, "@none at 3: no such saved filter"),
-        ("@bad", 0, '@bad at 1: no field "fo" at 1; known:'),
-        ("@inner", 0, "@inner at 1: @old at 1: expected a filter without saved ones"),
-        ("x|@none", 2, "@none at 3: no such saved filter"),
-    ],
-)
+@pytest.mark.parametrize(("text", "at", "message"), [
+    ("x @none", 2, "@none at 3: no such saved filter"),
+    ("@bad", 0, '@bad at 1: no field "fo" at 1; known:'),
+    ("@inner", 0, "@inner at 1: @old at 1: expected a filter without saved ones"),
+    ("x|@none", 2, "@none at 3: no such saved filter"),
+])  # fmt: skip
 def test_a_wrong_name_is_refused_at_its_column(text: str, at: int, message: str) -> None:
     """The error names the word, its column and what was expected."""
     with pytest.raises(BadFilter) as refused:
@@ -92,13 +86,10 @@ def test_a_wrong_name_is_refused_at_its_column(text: str, at: int, message: str)
     assert refused.value.at == at
 
 
-@pytest.mark.parametrize(
-    ("saved", "message"),
-    [
-        ("a" * 500, "expected at most 1,000 characters with saved filters, not 1,003"),
-        ("a " * 51, "expected at most 100 words and comparisons"),
-    ],
-)
+@pytest.mark.parametrize(("saved", "message"), [
+    ("a" * 500, "expected at most 1,000 characters with saved filters, not 1,003"),
+    ("a " * 51, "expected at most 100 words and comparisons"),
+])  # fmt: skip
 def test_the_limits_count_saved_filters(saved: str, message: str) -> None:
     """With its saved ones in place, a filter has the limits of typed text."""
     with pytest.raises(BadFilter) as refused:
@@ -211,21 +202,18 @@ def test_a_name_without_a_filter_says_what_is_saved(tmp_path: Path) -> None:
                 act(name)
 
 
-@pytest.mark.parametrize(
-    ("data", "why"),
-    [
-        (b"- a\n", 'expected lines such as name: "err~550"'),
-        (b"a: [x, y]\n", 'a: expected a line such as name: "err~550"'),
-        (b"a: 5\n", 'a: expected a line such as name: "err~550"'),
-        (b"a: [\n", "line 2: expected YAML"),
-        (b"a: &a [*a]\n", "line 1: the alias"),
-        (b'"a\\e[31m": x\n', "a\ufffd[31m: expected a line such as name:"),
-        (b'b: "x\\e[31m"\n', "b: expected printable characters, not U+001B"),
-        (b'b: "x\\u202e"\n', "b: expected printable characters, not U+202E"),
-        (b"x" * (1 << 21), "2,097,152 bytes, expected at most 1,048,576"),
-        (None, "expected a regular file"),
-    ],
-)
+@pytest.mark.parametrize(("data", "why"), [
+    (b"- a\n", 'expected lines such as name: "err~550"'),
+    (b"a: [x, y]\n", 'a: expected a line such as name: "err~550"'),
+    (b"a: 5\n", 'a: expected a line such as name: "err~550"'),
+    (b"a: [\n", "line 2: expected YAML"),
+    (b"a: &a [*a]\n", "line 1: the alias"),
+    (b'"a\\e[31m": x\n', "a\ufffd[31m: expected a line such as name:"),
+    (b'b: "x\\e[31m"\n', "b: expected printable characters, not U+001B"),
+    (b'b: "x\\u202e"\n', "b: expected printable characters, not U+202E"),
+    (b"x" * (1 << 21), "2,097,152 bytes, expected at most 1,048,576"),
+    (None, "expected a regular file"),
+])  # fmt: skip
 def test_an_unusable_file_is_reported_and_kept(
     environ: dict[str, str], path: Path, data: bytes | None, why: str
 ) -> None:

@@ -29,16 +29,13 @@ def read(request: pytest.FixtureRequest) -> Reader:
     return reader
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("010", '010 is 8 in YAML (octal): write 10, or "010" for the text'),
-        ("-08", '-08 is text in YAML: write -8, or "-08" for the text'),
-        ("0_7", '0_7 is 7 in YAML (octal): write 7, or "0_7" for the text'),
-        ("1:30", '1:30 is 90 in YAML (base 60): write "1:30" for the text'),
-        ("1:30.5", '1:30.5 is 90.5 in YAML (base 60): write "1:30.5" for the text'),
-    ],
-)
+@pytest.mark.parametrize(("text", "why"), [
+    ("010", '010 is 8 in YAML (octal): write 10, or "010" for the text'),
+    ("-08", '-08 is text in YAML: write -8, or "-08" for the text'),
+    ("0_7", '0_7 is 7 in YAML (octal): write 7, or "0_7" for the text'),
+    ("1:30", '1:30 is 90 in YAML (base 60): write "1:30" for the text'),
+    ("1:30.5", '1:30.5 is 90.5 in YAML (base 60): write "1:30.5" for the text'),
+])  # fmt: skip
 def test_a_setting_with_two_readings_is_refused(text: str, why: str) -> None:
     """The line names what YAML makes of it and what to write; quoted it is a text."""
     with pytest.raises(BadYaml, match=re.escape(f"line 2: {why}")):

@@ -223,14 +223,11 @@ def test_the_next_address_is_tried_if_one_refuses() -> None:
         assert http.send("GET", f"http://name.example:{one.port}/").status == 200
 
 
-@pytest.mark.parametrize(
-    ("host", "days", "is_known", "why"),
-    [
-        ("localhost", -1, True, "certificate has expired"),
-        ("localhost", 1, False, "self-signed certificate"),
-        ("other.example", 1, True, "other.example"),  # not the address that was judged
-    ],
-)
+@pytest.mark.parametrize(("host", "days", "is_known", "why"), [
+    ("localhost", -1, True, "certificate has expired"),
+    ("localhost", 1, False, "self-signed certificate"),
+    ("other.example", 1, True, "other.example"),  # not the address that was judged
+])  # fmt: skip
 def test_a_certificate_that_is_not_trusted_is_refused(
     tmp_path: Path, host: str, days: int, is_known: bool, why: str
 ) -> None:

@@ -53,41 +53,37 @@ def test_data_that_is_no_request_is_refused(data: bytes | None, message: str) ->
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"url": None}, "url: expected text, not nothing"),
-        ({"url": 7}, "url: expected text, not a number"),
-        ({"method": None}, "method: expected text"),
-        ({"method": "post"}, "method: expected one of POST, PUT, PATCH, DELETE, GET, HEAD"),
-        ({"method": "CONNECT"}, "not 'CONNECT'"),
-        ({"method": "GET / HTTP/1.1\r\nX: "}, "method: expected one of"),
-        ({"headers": []}, "headers: expected an object"),
-        ({"headers": {f"X-{n}": "" for n in range(101)}}, "at most 100 names"),
-        ({"headers": {"X Y": "a"}}, "headers: not a name: 'X Y'"),
-        ({"headers": {"": "a"}}, "headers: not a name: ''"),
-        *(
-            ({"headers": {"X": value}}, "headers: X: expected one line of text without spaces")
-            for value in (7, "a\r\nY: b", " a", "a\0", "a" * 9000)
-        ),
-        ({"headers": {"X": "\ud800"}}, "headers: X: half of a surrogate pair"),
-        ({"headers": {"Host": "other.example"}}, "headers: Host is set by the client"),
-        ({"headers": {"transfer-encoding": "chunked"}}, "is set by the client"),
-        ({"body": 7}, "body: expected text, not a number"),
-        ({"body": {"a": 1}}, "body: expected text, not an object"),
-        ({"body": "\ud800"}, "body: half of a surrogate pair"),
-        ({"body_base64": "AB$="}, "body_base64: "),
-        ({"body_base64": "ü"}, "body_base64: "),
-        ({"body": "", "body_base64": ""}, "body and body_base64: expected one of them"),
-        *(
-            ({"timeout": value}, "timeout: expected a number of seconds above 0")
-            for value in (0, -1, True, "5", float("inf"), float("nan"))
-        ),
-        ({"destination": "peer"}, "destination: expected a URL"),
-        ({"destination": 7}, "destination: expected text"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"url": None}, "url: expected text, not nothing"),
+    ({"url": 7}, "url: expected text, not a number"),
+    ({"method": None}, "method: expected text"),
+    ({"method": "post"}, "method: expected one of POST, PUT, PATCH, DELETE, GET, HEAD"),
+    ({"method": "CONNECT"}, "not 'CONNECT'"),
+    ({"method": "GET / HTTP/1.1\r\nX: "}, "method: expected one of"),
+    ({"headers": []}, "headers: expected an object"),
+    ({"headers": {f"X-{n}": "" for n in range(101)}}, "at most 100 names"),
+    ({"headers": {"X Y": "a"}}, "headers: not a name: 'X Y'"),
+    ({"headers": {"": "a"}}, "headers: not a name: ''"),
+    *(
+        ({"headers": {"X": value}}, "headers: X: expected one line of text without spaces")
+        for value in (7, "a\r\nY: b", " a", "a\0", "a" * 9000)
+    ),
+    ({"headers": {"X": "\ud800"}}, "headers: X: half of a surrogate pair"),
+    ({"headers": {"Host": "other.example"}}, "headers: Host is set by the client"),
+    ({"headers": {"transfer-encoding": "chunked"}}, "is set by the client"),
+    ({"body": 7}, "body: expected text, not a number"),
+    ({"body": {"a": 1}}, "body: expected text, not an object"),
+    ({"body": "\ud800"}, "body: half of a surrogate pair"),
+    ({"body_base64": "AB$="}, "body_base64: "),
+    ({"body_base64": "ü"}, "body_base64: "),
+    ({"body": "", "body_base64": ""}, "body and body_base64: expected one of them"),
+    *(
+        ({"timeout": value}, "timeout: expected a number of seconds above 0")
+        for value in (0, -1, True, "5", float("inf"), float("nan"))
+    ),
+    ({"destination": "peer"}, "destination: expected a URL"),
+    ({"destination": 7}, "destination: expected text"),
+], ids=str)  # fmt: skip
 def test_a_field_with_a_fault_is_named(change: dict[str, Any], message: str) -> None:
     """Nothing of a request is guessed or omitted."""
     with pytest.raises(DeliveryError, match=r"^\[BAD_DATA\] ") as refused:

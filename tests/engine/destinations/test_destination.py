@@ -90,21 +90,18 @@ def test_a_clock_that_was_ahead_delays_no_delivery() -> None:
     assert (down.probes, down.next_probe, down.last_failure) == (0, NOW + 300, NOW)
 
 
-@pytest.mark.parametrize(
-    ("url", "origin"),
-    [
-        ("HTTPS://Peer.Example/api?x=1", "https://peer.example"),
-        ("https://peer.example:443", "https://peer.example"),
-        ("http://peer.example.:80/", "http://peer.example"),
-        ("http://peer.example:8080/", "http://peer.example:8080"),
-        ("https://[2001:DB8::1]:8443/x", "https://[2001:db8::1]:8443"),
-        ("https://b\u00fccher.example/", "https://xn--bcher-kva.example"),
-        ("https://user:secret@peer.example/", "https://peer.example"),
-        ("http://127.1/", "http://127.0.0.1"),
-        ("http://0x7F000001:080/", "http://127.0.0.1"),
-        ("http://[0:0::FFFF:1.2.3.4]/", "http://1.2.3.4"),
-    ],
-)
+@pytest.mark.parametrize(("url", "origin"), [
+    ("HTTPS://Peer.Example/api?x=1", "https://peer.example"),
+    ("https://peer.example:443", "https://peer.example"),
+    ("http://peer.example.:80/", "http://peer.example"),
+    ("http://peer.example:8080/", "http://peer.example:8080"),
+    ("https://[2001:DB8::1]:8443/x", "https://[2001:db8::1]:8443"),
+    ("https://b\u00fccher.example/", "https://xn--bcher-kva.example"),
+    ("https://user:secret@peer.example/", "https://peer.example"),
+    ("http://127.1/", "http://127.0.0.1"),
+    ("http://0x7F000001:080/", "http://127.0.0.1"),
+    ("http://[0:0::FFFF:1.2.3.4]/", "http://1.2.3.4"),
+])  # fmt: skip
 def test_an_origin_is_written_in_one_way(url: str, origin: str) -> None:
     """Scheme and host in lower case, usual addresses, the port only if it is no default."""
     assert origin_of(url) == origin

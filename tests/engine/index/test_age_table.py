@@ -240,17 +240,10 @@ def test_what_most_of_it_is_about_is_named() -> None:
         assert "%" not in summarize_ages(a_table(*TEN, **rows))
 
 
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
-        ({"a": 10}, False),
-        ({"": 10}, False),
-        ({"a": 6, "b": 4}, True),
-        ({"": 6, "a": 4}, False),
-        ({"": 5, "a": 5}, True),
-        ({"": 2, "a": 7, "b": 1}, True),
-    ],
-)
+@pytest.mark.parametrize(("rows", "expected"), [
+    ({"a": 10}, False), ({"": 10}, False), ({"a": 6, "b": 4}, True), ({"": 6, "a": 4}, False),
+    ({"": 5, "a": 5}, True), ({"": 2, "a": 7, "b": 1}, True),
+])  # fmt: skip
 def test_a_table_of_tasks_without_a_name_says_nothing(rows: dict[str, int], expected: bool) -> None:
     """A table is informative with several rows, of which at most half are tasks without a name."""
     assert a_table(*TEN, **rows).is_informative == expected
@@ -269,16 +262,13 @@ LATER = NOW + 60
 WAITING = [a_task(2, 60, due=NOW), a_task(3, 30), a_task(4, 400, state=State.DEAD)]
 
 
-@pytest.mark.parametrize(
-    ("tasks", "now", "summary"),
-    [
-        ([a_task(1, 90, due=LATER), *WAITING], NOW, BacklogSummary(OLDER, 2, OLD)),
-        ([a_task(1, 90, due=LATER), *WAITING], LATER, BacklogSummary(OLDER, 3, OLDER)),
-        ([a_task(1, 90, due=None), *WAITING], NOW, BacklogSummary(OLDER, None, OLD)),
-        ([a_task(created=0.0)], NOW, BacklogSummary(None, 1, None)),
-        ([], NOW, BacklogSummary(None, 0, None)),
-    ],
-)
+@pytest.mark.parametrize(("tasks", "now", "summary"), [
+    ([a_task(1, 90, due=LATER), *WAITING], NOW, BacklogSummary(OLDER, 2, OLD)),
+    ([a_task(1, 90, due=LATER), *WAITING], LATER, BacklogSummary(OLDER, 3, OLDER)),
+    ([a_task(1, 90, due=None), *WAITING], NOW, BacklogSummary(OLDER, None, OLD)),
+    ([a_task(created=0.0)], NOW, BacklogSummary(None, 1, None)),
+    ([], NOW, BacklogSummary(None, 0, None)),
+])  # fmt: skip
 def test_what_waits_has_an_oldest(
     indexed: Indexed, tasks: list[Task], now: float, summary: BacklogSummary
 ) -> None:

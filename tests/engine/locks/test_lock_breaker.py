@@ -343,18 +343,15 @@ def test_an_old_lock_or_a_clock_that_jumps_harms_no_program(path: Path, bash: Ba
     assert is_unharmed(real)
 
 
-@each(
-    ("heartbeat", "claimed", "doubted"),
-    [
-        (3600, None, False),  # nothing is claimed
-        (3600, 3600, False),  # with the lock
-        (3600, 3570, False),  # before the next heartbeat was due
-        (3600, 40, True),  # it was alive 40s ago
-        (3600, 1199, True),
-        (3600, 1300, False),  # so long ago that it is stuck by that, too
-        (3600, -3600, False),  # in the future: the date was set
-    ],
-)
+@each(("heartbeat", "claimed", "doubted"), [
+    (3600, None, False),  # nothing is claimed
+    (3600, 3600, False),  # with the lock
+    (3600, 3570, False),  # before the next heartbeat was due
+    (3600, 40, True),  # it was alive 40s ago
+    (3600, 1199, True),
+    (3600, 1300, False),  # so long ago that it is stuck by that, too
+    (3600, -3600, False),  # in the future: the date was set
+])  # fmt: skip
 def test_a_later_claim_is_a_doubt(heartbeat: float, claimed: float | None, doubted: bool) -> None:
     """A lock whose queue claimed a task lately, long after the last heartbeat: both are named."""
     now = 1_795_167_728.0
@@ -446,14 +443,11 @@ NUMBERS = "number given to a thread,number and lock given away"
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    "twist",
-    [
-        pytest.param("number given away", marks=needs_namespace),
-        pytest.param(f"{ANYWHERE},{NUMBERS}", marks=needs_namespace),
-        pytest.param(ANYWHERE, marks=only_without_namespaces),
-    ],
-)
+@pytest.mark.parametrize("twist", [
+    pytest.param("number given away", marks=needs_namespace),
+    pytest.param(f"{ANYWHERE},{NUMBERS}", marks=needs_namespace),
+    pytest.param(ANYWHERE, marks=only_without_namespaces),
+])  # fmt: skip
 def test_any_change_at_any_system_call_of_the_breaker(path: Path, twist: str) -> None:
     """The breaker is stopped before each system call that it makes, and exactly there the holder
     meets one of the fates of `lock_rivals`: one process has the lock in the end, the others know

@@ -16,17 +16,9 @@ def outputs_in(folder: Path) -> OutputFiles:
     return OutputFiles(f"{folder}/output", str(folder))
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"x",
-        b"one\ntwo\n",
-        b"\n= a 1.000 forged\n x",
-        b"\0\xff\x1b[31m\r\n\n",
-        b" \n",
-        b"\n" * 9,
-    ],
-)
+@pytest.mark.parametrize("data", [
+    b"x", b"one\ntwo\n", b"\n= a 1.000 forged\n x", b"\0\xff\x1b[31m\r\n\n", b" \n", b"\n" * 9,
+])  # fmt: skip
 def test_any_output_is_read_back_as_it_was(tmp_path: Path, data: bytes) -> None:
     """Bytes of any kind, also such that look like a record, are those of their own run."""
     first, other = KeptOutput(NOW, "exit status 0", data), KeptOutput(NOW, "stopped", b"other")

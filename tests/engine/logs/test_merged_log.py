@@ -233,19 +233,9 @@ phrases = st.sampled_from(
 )
 levels = st.sampled_from(["DEBUG", "INFO", "SUCCESS", "WARN", "Error", "FATAL"])
 searches = [
-    "",
-    "error",
-    "unk",
-    "550|a",
-    "error 550 | x",
-    "!error",
-    "~err",
-    "2026-11",
-    "]",
-    "strasse",
-    "S",
+    "", "error", "unk", "550|a", "error 550 | x", "!error", "~err", "2026-11", "]", "strasse", "S",
     "asst",
-]
+]  # fmt: skip
 searches += ["STRA\u00dfE", "sx|ras", "!asse"]
 WHEN = "[2026-01-07 12:01:02]"
 others = ["x\n", "\n", "[x] [INFO] y\n", f"{WHEN} INFO\n", f"{WHEN} [] a\n", f"{WHEN} [IN-FO] a\n"]

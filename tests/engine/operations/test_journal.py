@@ -454,13 +454,10 @@ def test_no_address_and_no_content_in_the_journal(journal: Journal) -> None:
     assert not any(secret in data for secret in (b"kim", b"a mail", b"job"))
 
 
-@pytest.mark.parametrize(
-    ("values", "why"),
-    [
-        ({"description": f"for {SECRET}"}, "mail addresses are masked"),
-        ({"description": "another", "group": "x"}, "new group is invalid: abandon the operation"),
-    ],
-)
+@pytest.mark.parametrize(("values", "why"), [
+    ({"description": f"for {SECRET}"}, "mail addresses are masked"),
+    ({"description": "another", "group": "x"}, "new group is invalid: abandon the operation"),
+])  # fmt: skip
 def test_no_partial_edit_continues(values: dict[str, object], why: str, journal: Journal) -> None:
     """Neither an edit with an address or a later value, nor an unknown verb, is repeated."""
     store = MemoryStore()

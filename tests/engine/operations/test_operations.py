@@ -82,18 +82,15 @@ REFUSED: Edges = {(State.PENDING, State.HELD): Edge(refusal="the spool is read-o
 ONLY_DONE: Edges = {(State.ACTIVE, State.DONE): EDGES[State.ACTIVE, State.DONE]}
 
 
-@pytest.mark.parametrize(
-    ("edges", "verb", "state", "refusal"),
-    [
-        (EDGES, "hold", State.PENDING, None),
-        (EDGES, "promote", State.DEAD, "not from dead"),
-        ({}, "hold", State.PENDING, "no hold from pending here"),
-        (REFUSED, "hold", State.PENDING, "the spool is read-only"),
-        (ONLY_DONE, "rerun", State.DONE, "no rerun from done here"),
-        (ONLY_DONE, "purge", State.DONE, "no purge from done here"),
-        (ONLY_DONE, "expunge", State.DONE, "no expunge from done here"),
-    ],
-)
+@pytest.mark.parametrize(("edges", "verb", "state", "refusal"), [
+    (EDGES, "hold", State.PENDING, None),
+    (EDGES, "promote", State.DEAD, "not from dead"),
+    ({}, "hold", State.PENDING, "no hold from pending here"),
+    (REFUSED, "hold", State.PENDING, "the spool is read-only"),
+    (ONLY_DONE, "rerun", State.DONE, "no rerun from done here"),
+    (ONLY_DONE, "purge", State.DONE, "no purge from done here"),
+    (ONLY_DONE, "expunge", State.DONE, "no expunge from done here"),
+])  # fmt: skip
 def test_a_verb_is_offered_where_an_edge_is_open(
     edges: Edges, verb: str, state: State, refusal: str | None
 ) -> None:

@@ -128,18 +128,15 @@ def test_the_same_error_twice_stops_it() -> None:
     assert [rule.words for rule in scheduler.check_stop_rules(twice)] == ["F-1 2 of 2"]
 
 
-@pytest.mark.parametrize(
-    ("planned", "outcomes", "stops"),
-    [
-        (100, "." * 18 + "xx", False),  # two of twenty are just allowed
-        (100, "." * 17 + "xxx", True),
-        (100, "xxx", True),  # can be no fewer of twenty
-        (100, "xx", False),  # may still be two of twenty
-        (100, "xx" + "." * 18 + "xx", False),  # old failures are forgotten
-        (5, "...x.", True),
-        (10, ".........x", False),
-    ],
-)
+@pytest.mark.parametrize(("planned", "outcomes", "stops"), [
+    (100, "." * 18 + "xx", False),  # two of twenty are just allowed
+    (100, "." * 17 + "xxx", True),
+    (100, "xxx", True),  # can be no fewer of twenty
+    (100, "xx", False),  # may still be two of twenty
+    (100, "xx" + "." * 18 + "xx", False),  # old failures are forgotten
+    (5, "...x.", True),
+    (10, ".........x", False),
+])  # fmt: skip
 def test_too_large_a_share_of_failures_stops_it(planned: int, outcomes: str, stops: bool) -> None:
     """More than a tenth of the last twenty, once that is certain, or of all if those are fewer."""
     course = begun(planned, canary=(), stops=StopRules(same=None)).with_sent(len(outcomes), 0, NOW)

@@ -41,16 +41,13 @@ def guarded(name: str, folder_fd: int, limit: int = files.MAX_TASK_BYTES) -> byt
         os.close(fd)
 
 
-@pytest.mark.parametrize(
-    ("make", "why"),
-    [
-        (lambda p: p.symlink_to("other"), "a symbolic link, not followed"),
-        (lambda p: p.mkdir(), "a folder, not a task file"),
-        (lambda p: os.mkfifo(p), "a FIFO, not a task file"),
-        (lambda p: socket.socket(socket.AF_UNIX).bind(p.name), "a socket, not a task file"),
-        (lambda p: p.write_bytes(b"x" * 65537), "65,537 bytes, expected at most 65,536"),
-    ],
-)
+@pytest.mark.parametrize(("make", "why"), [
+    (lambda p: p.symlink_to("other"), "a symbolic link, not followed"),
+    (lambda p: p.mkdir(), "a folder, not a task file"),
+    (lambda p: os.mkfifo(p), "a FIFO, not a task file"),
+    (lambda p: socket.socket(socket.AF_UNIX).bind(p.name), "a socket, not a task file"),
+    (lambda p: p.write_bytes(b"x" * 65537), "65,537 bytes, expected at most 65,536"),
+])  # fmt: skip
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_what_is_no_plain_file_is_refused(
     tmp_path: Path, folder_fd: int, make: Act, why: str, monkeypatch: MonkeyPatch
@@ -109,17 +106,13 @@ def test_last_files_go_in_an_order_the_disk_keeps(tmp_path: Path, monkeypatch: M
     assert "".join(step[0] for step in steps) == "abxfy-abx-ab-"
 
 
-@each(
-    ("tail", "refused"),
-    [
-        ("/../x", "is not a plain path below"),
-        ("/link/x", "is behind link, a symbolic link or not a folder"),
-        ("/x/y", "is behind x, a symbolic link or not a folder"),
-        ("/a link", "is a symbolic link"),
-        ("/a", "is not a regular file"),
-        ("/fifo", "is not a regular file"),
-    ],
-)
+@each(("tail", "refused"), [
+    ("/../x", "is not a plain path below"),
+    ("/link/x", "is behind link, a symbolic link or not a folder"),
+    ("/x/y", "is behind x, a symbolic link or not a folder"),
+    ("/a link", "is a symbolic link"), ("/a", "is not a regular file"),
+    ("/fifo", "is not a regular file"),
+])  # fmt: skip
 def test_only_a_file_is_below(tmp_path: Path, tail: str, refused: str) -> None:
     """Another kind, or one behind a link below the data folder, is refused by its kind."""
     root, data = tmp_path / "real" / "mail", f"{tmp_path}/data"
@@ -475,16 +468,10 @@ def linked(folder: Path, target_owner: int, link_owner: int, at: int) -> tuple[P
 
 @only_root
 @pytest.mark.parametrize("kind", WAYS)
-@each(
-    ("target_owner", "link_owner", "folder_owner", "followed"),
-    [
-        (0, OTHER, OTHER, False),
-        (0, OTHER, 0, False),
-        (0, 0, OTHER, False),
-        (OTHER, OTHER, OTHER, True),
-        (0, 0, 0, True),
-    ],
-)
+@each(("target_owner", "link_owner", "folder_owner", "followed"), [
+    (0, OTHER, OTHER, False), (0, OTHER, 0, False), (0, 0, OTHER, False),
+    (OTHER, OTHER, OTHER, True), (0, 0, 0, True),
+])  # fmt: skip
 def test_a_link_of_another_user_leads_root_nowhere_else(
     tmp_path: Path, kind: str, target_owner: int, link_owner: int, folder_owner: int, followed: bool
 ) -> None:
@@ -498,22 +485,19 @@ def test_a_link_of_another_user_leads_root_nowhere_else(
 
 
 @only_root
-@pytest.mark.parametrize(
-    ("file", "folder", "why"),
-    [
-        ((0, 0, 0o640), (0, 0, 0o755), ""),
-        ((OTHER, OTHER, 0o640), (OTHER, OTHER, 0o750), ""),
-        ((OTHER, OTHER, 0o640), (0, 0, 0o755), f"belongs to user {OTHER}"),
-        ((0, 0, 0o640), (OTHER, OTHER, 0o750), "has a second hard link"),
-        ((0, 0, 0o640), (0, 0, 0o1777), "has a second hard link"),
-        ((777, 2000, 0o660), (OTHER, 2000, 0o2770), ""),
-        ((OTHER, OTHER, 0o640), (OTHER, 2000, 0o2770), "has a second hard link"),
-        ((OTHER, 2000, 0o660), (OTHER, 2000, 0o750), ""),
-        ((OTHER, 0, 0o660), (OTHER, 2000, 0o755), ""),
-        ((OTHER, 3000, 0o660), (OTHER, 2000, 0o2775), "is writable by group 3000"),
-        ((OTHER, 2000, 0o662), (OTHER, 2000, 0o2775), "is writable by all users"),
-    ],
-)
+@pytest.mark.parametrize(("file", "folder", "why"), [
+    ((0, 0, 0o640), (0, 0, 0o755), ""),
+    ((OTHER, OTHER, 0o640), (OTHER, OTHER, 0o750), ""),
+    ((OTHER, OTHER, 0o640), (0, 0, 0o755), f"belongs to user {OTHER}"),
+    ((0, 0, 0o640), (OTHER, OTHER, 0o750), "has a second hard link"),
+    ((0, 0, 0o640), (0, 0, 0o1777), "has a second hard link"),
+    ((777, 2000, 0o660), (OTHER, 2000, 0o2770), ""),
+    ((OTHER, OTHER, 0o640), (OTHER, 2000, 0o2770), "has a second hard link"),
+    ((OTHER, 2000, 0o660), (OTHER, 2000, 0o750), ""),
+    ((OTHER, 0, 0o660), (OTHER, 2000, 0o755), ""),
+    ((OTHER, 3000, 0o660), (OTHER, 2000, 0o2775), "is writable by group 3000"),
+    ((OTHER, 2000, 0o662), (OTHER, 2000, 0o2775), "is writable by all users"),
+])  # fmt: skip
 def test_a_file_is_trusted_by_owner_group_and_links(
     tmp_path: Path, file: tuple[int, int, int], folder: tuple[int, int, int], why: str
 ) -> None:
@@ -555,13 +539,10 @@ def test_a_fifo_and_a_loop_of_links_block_no_reader(tmp_path: Path) -> None:
 RATES = {"mail": Rate(40, 5)}
 
 
-@each(
-    ("change", "lock"),
-    [
-        (lambda at: CounterFiles(str(at)).add("n"), "n.lock"),
-        (lambda at: TokenBuckets(f"{at}/b", RATES, lambda: 1e9).spend("mail"), "b"),
-    ],
-)
+@each(("change", "lock"), [
+    (lambda at: CounterFiles(str(at)).add("n"), "n.lock"),
+    (lambda at: TokenBuckets(f"{at}/b", RATES, lambda: 1e9).spend("mail"), "b"),
+])  # fmt: skip
 def test_a_shared_number_is_read_and_written_under_one_lock(
     change: Act, lock: str, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:

@@ -112,15 +112,12 @@ DEAF = "trap '' TERM; (sleep 600 & echo $!; wait); echo never"
 DEAF_CHILD = "sh -c 'trap \"\" TERM; echo $$; while :; do sleep 600; done' & wait"
 
 
-@pytest.mark.parametrize(
-    ("script", "limit", "lines", "status"),
-    [
-        ("echo $$; sleep 600", "nothing printed for 0.01 s", [], -signal.SIGTERM),
-        (LAST_WORDS, "not ended after 0 s", [b"done"], 3),
-        (DEAF, "not ended after 0 s", [], -signal.SIGKILL),
-        (DEAF_CHILD, "nothing printed for 0.01 s", [], -signal.SIGTERM),
-    ],
-)
+@pytest.mark.parametrize(("script", "limit", "lines", "status"), [
+    ("echo $$; sleep 600", "nothing printed for 0.01 s", [], -signal.SIGTERM),
+    (LAST_WORDS, "not ended after 0 s", [b"done"], 3),
+    (DEAF, "not ended after 0 s", [], -signal.SIGKILL),
+    (DEAF_CHILD, "nothing printed for 0.01 s", [], -signal.SIGTERM),
+])  # fmt: skip
 def test_a_program_is_ended_by_its_limit_with_its_group(
     script: str, limit: str, lines: list[bytes], status: int, monkeypatch: MonkeyPatch
 ) -> None:
@@ -210,15 +207,12 @@ def test_arguments_reach_no_shell() -> None:
     assert printed == b"a b\0$(id -un)\0it's\0*\0\0-n\0\n\0\xff\0"
 
 
-@pytest.mark.parametrize(
-    ("program", "why", "is_missing"),
-    [
-        ("/no/such", "No such file or directory", True),
-        ("no-such-\x1bprogram", "No such file or directory", True),
-        ("/etc", "Permission denied", False),
-        ("a\0b", "embedded null byte", False),
-    ],
-)
+@pytest.mark.parametrize(("program", "why", "is_missing"), [
+    ("/no/such", "No such file or directory", True),
+    ("no-such-\x1bprogram", "No such file or directory", True),
+    ("/etc", "Permission denied", False),
+    ("a\0b", "embedded null byte", False),
+])  # fmt: skip
 def test_a_program_that_cannot_start_is_one_line(program: str, why: str, is_missing: bool) -> None:
     """The message names it and the reason, and no descriptor stays open."""
     before = open_files()

@@ -48,18 +48,12 @@ def test_the_data_of_a_task_is_the_input_of_its_program() -> None:
     assert failure_of(echo) == "nothing"
 
 
-@each(
-    ("payload", "refused"),
-    [
-        ("", ""),
-        ("spool/meta.sh", ""),
-        ("spool/gone.sh", ""),
-        ("spool/gone/meta.sh", ""),
-        ("spool//x", "it is not a plain path below"),
-        ("link/meta.sh", "it is behind"),
-        (f"spool/{'x' * 300}", "it cannot be checked: File name too long"),
-    ],
-)
+@each(("payload", "refused"), [
+    ("", ""), ("spool/meta.sh", ""), ("spool/gone.sh", ""), ("spool/gone/meta.sh", ""),
+    ("spool//x", "it is not a plain path below"),
+    ("link/meta.sh", "it is behind"),
+    (f"spool/{'x' * 300}", "it cannot be checked: File name too long"),
+])  # fmt: skip
 def test_it_starts_if_nothing_leads_elsewhere(tmp_path: Path, payload: str, refused: str) -> None:
     """A handler gets a task without a payload, or with one plainly below the mail spool, be it
     there or not, through no link below the data folder; any other is given up on, and one that the
@@ -77,17 +71,14 @@ def test_it_starts_if_nothing_leads_elsewhere(tmp_path: Path, payload: str, refu
         assert isinstance(failed.value, Fatal) is ("checked" not in refused)
 
 
-@each(
-    ("code", "error"),
-    [
-        ("os.write(1, b'first\\n'); os.write(2, b'then this\\n'); os._exit(7)", "first\nthen this"),
-        ("raise SystemExit(3)", "exit status 3"),
-        ("os.write(1, b' \\n\\n'); raise SystemExit(1)", "exit status 1"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "ended by signal SIGKILL"),
-        ("os.kill(os.getpid(), signal.SIGRTMIN + 3)", "ended by signal 37"),
-        ("os.write(2, b'much'); raise SystemExit(0)", None),  # success, with any output
-    ],
-)
+@each(("code", "error"), [
+    ("os.write(1, b'first\\n'); os.write(2, b'then this\\n'); os._exit(7)", "first\nthen this"),
+    ("raise SystemExit(3)", "exit status 3"),
+    ("os.write(1, b' \\n\\n'); raise SystemExit(1)", "exit status 1"),
+    ("os.kill(os.getpid(), signal.SIGKILL)", "ended by signal SIGKILL"),
+    ("os.kill(os.getpid(), signal.SIGRTMIN + 3)", "ended by signal 37"),
+    ("os.write(2, b'much'); raise SystemExit(0)", None),  # success, with any output
+])  # fmt: skip
 def test_the_output_is_the_error_or_else_the_end(code: str, error: str | None) -> None:
     """The error is the output and the error output of a program, in the order written; without a
     word, the exit status or the signal. Exit status 0 is success."""
@@ -115,19 +106,13 @@ def test_a_program_that_cannot_be_started_is_a_lack_of_the_worker(tmp_path: Path
 LINES = b"\n".join(b"line %03d" % (n % 1000) for n in range(10_000))
 
 
-@each(
-    ("output", "expected"),
-    [
-        (b"", ""),
-        (b"\n \n", ""),
-        (b"one\ntwo\n", "one\ntwo"),
-        (b"x" * 300, "x" * ERROR_LIMIT),
-        (b"first\n" + b"x" * 300, "first\n" + "x" * (ERROR_LIMIT - 6)),
-        (b"caf\xc3\xa9 \xff", "café \ufffd"),
-        (LINES[-MAX_OUTPUT_BYTES:], "\n".join(f"line {n:03}" for n in range(978, 1000))),
-        (b"first\n" + b"x" * MAX_OUTPUT_BYTES, "x" * ERROR_LIMIT),
-    ],
-)
+@each(("output", "expected"), [
+    (b"", ""), (b"\n \n", ""), (b"one\ntwo\n", "one\ntwo"), (b"x" * 300, "x" * ERROR_LIMIT),
+    (b"first\n" + b"x" * 300, "first\n" + "x" * (ERROR_LIMIT - 6)),
+    (b"caf\xc3\xa9 \xff", "café \ufffd"),
+    (LINES[-MAX_OUTPUT_BYTES:], "\n".join(f"line {n:03}" for n in range(978, 1000))),
+    (b"first\n" + b"x" * MAX_OUTPUT_BYTES, "x" * ERROR_LIMIT),
+])  # fmt: skip
 def test_the_beginning_of_all_output_is_kept(output: bytes, expected: str) -> None:
     """The first 200 characters are the error; of output too long to be held, the last lines."""
     assert shorten_output(output) == expected

@@ -112,18 +112,14 @@ def test_a_mail_refused_for_good_is_dead(queue: MailQueue) -> None:
     assert meta.exists()
 
 
-@each(
-    ("spoil", "error"),
-    [
-        (lambda meta: meta.unlink(), "payload file not found: {meta}"),
-        (lambda meta: meta.write_text('MAIL_TO="a"\n'), "payload missing MAIL_BODY_FILE"),
-        (
-            lambda meta: (meta.parent / "body.txt").unlink(),
-            "body file not found: {meta.parent}/body.txt",
-        ),
-    ],
-    queue=MailQueue,
-)
+@each(("spoil", "error"), [
+    (lambda meta: meta.unlink(), "payload file not found: {meta}"),
+    (lambda meta: meta.write_text('MAIL_TO="a"\n'), "payload missing MAIL_BODY_FILE"),
+    (
+        lambda meta: (meta.parent / "body.txt").unlink(),
+        "body file not found: {meta.parent}/body.txt",
+    ),
+], queue=MailQueue)  # fmt: skip
 def test_a_broken_mail_is_dead_in_the_contracts_words(
     queue: MailQueue, spoil: Callable[[Path], object], error: str
 ) -> None:

@@ -91,17 +91,11 @@ def test_a_task_that_another_finishes_meanwhile_is_left_alone() -> None:
     assert [(t.id, t.state) for t in tasks_in(store)] == [(a_task(2).id, State.PENDING)]
 
 
-@each(
-    ("attempts", "state", "counted", "due"),
-    [
-        (None, State.PENDING, 1, NOW + 60),
-        (0, State.PENDING, 1, NOW + 60),
-        (1, State.PENDING, 2, NOW + 120),
-        (2, State.PENDING, 3, NOW + 240),
-        (3, State.DEAD, 3, 0.0),
-        (9, State.DEAD, 9, 0.0),
-    ],
-)
+@each(("attempts", "state", "counted", "due"), [
+    (None, State.PENDING, 1, NOW + 60), (0, State.PENDING, 1, NOW + 60),
+    (1, State.PENDING, 2, NOW + 120), (2, State.PENDING, 3, NOW + 240), (3, State.DEAD, 3, 0.0),
+    (9, State.DEAD, 9, 0.0),
+])  # fmt: skip
 def test_the_contracts_table(attempts: int | None, state: State, counted: int, due: float) -> None:
     """Failures wait 60, 120 and 240 s; the fourth one is the last, with three attempts counted."""
     task = a_task(state=State.ACTIVE, attempts=attempts)

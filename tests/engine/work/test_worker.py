@@ -314,16 +314,13 @@ def test_a_task_that_succeeds_leaves_the_queue(queue: WorkQueue) -> None:
     ]
 
 
-@each(
-    ("changes", "wait"),
-    [
-        ({}, ", waited 42.5s"),
-        ({"due": NOW + 40.0}, ", waited 2.5s"),
-        ({"due": NOW + 40.0, "attempts": 2, "error": "busy"}, ", waited 2.5s"),
-        ({"attempts": 1, "error": "busy"}, ""),
-        ({"error": "busy"}, ""),
-    ],
-)
+@each(("changes", "wait"), [
+    ({}, ", waited 42.5s"),
+    ({"due": NOW + 40.0}, ", waited 2.5s"),
+    ({"due": NOW + 40.0, "attempts": 2, "error": "busy"}, ", waited 2.5s"),
+    ({"attempts": 1, "error": "busy"}, ""),
+    ({"error": "busy"}, ""),
+])  # fmt: skip
 def test_a_start_logs_how_long_the_task_was_due(changes: dict[str, Any], wait: str) -> None:
     """In a queue whose ids have no time, the line of a start has the seconds since the creation or
     the due time; nothing for a task that ran before and whose due time was reset."""
