@@ -1,7 +1,5 @@
 """The worker: the tasks it claims, the outcome it stores for each, its lock, stops and waits."""
 
-import errno
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +21,6 @@ from engine.model import Edge, Missing, Move, Outcome, Problem, State, Task
 from engine.policy import Rate, RetryPolicy, contract_retries, retries_of, shipped_retries
 from engine.schedules import fixed, stepped
 from engine.store import ClaimRules, Gone, Store, Unavailable
-from engine.system import files
 from engine.work.claiming import LACK_REPORT_SECONDS, RESCAN_INTERVAL_SECONDS, Claimer, Slots
 from engine.work.handlers import (
     CONTRACT_KINDS,
@@ -359,7 +356,7 @@ def test_a_task_that_fails_waits_longer_each_time_and_is_given_up(
     ]
 
 
-NO, SLOW = "no such list", "slow down"
+NO, SLOW, NO_TOKEN = "no such list", "slow down", "no token for $here"
 LATER, NOT_YET = "waits: slow down", "waits: no token for _here"
 GIVEN_UP, EXHAUSTED = "cannot succeed, moving to dead", "exhausted retries (4/4), moving to dead"
 RETRIED = "failed (attempt 1/4), retry in {}s"
@@ -367,15 +364,7 @@ ENDS: dict[str, tuple[BaseException | None, int, State, float, int, str, str]] =
     "fatal": (Fatal(NO), 0, State.DEAD, 0, 0, NO, GIVEN_UP),
     "chosen wait": (Retry(7, SLOW), 0, State.PENDING, 7, 1, SLOW, RETRIED.format(7)),
     "fourth failure": (Retry(7, SLOW), 3, State.DEAD, 0, 3, SLOW, EXHAUSTED),
-    "not begun": (
-        Postponed(NOW + 90, "no token for $here"),
-        0,
-        State.PENDING,
-        90,
-        0,
-        NOT_YET,
-        NOT_YET,
-    ),
+    "not begun": (Postponed(NOW + 90, NO_TOKEN), 0, State.PENDING, 90, 0, NOT_YET, NOT_YET),
     "due before now": (Postponed(0.0, SLOW), 0, State.PENDING, 1, 0, LATER, LATER),
 }
 """Raised, attempts before; state, seconds to wait, attempts, stored error, line of the log."""
@@ -448,16 +437,6 @@ def test_one_run_does_one_task_and_until_idle_all(queue: WorkQueue) -> None:
     assert queue.tasks() == {later.id: State.PENDING}
 
 
-def test_a_contract_kind_without_handler_is_never_claimed() -> None:
-    """A kind whose meaning the contract fixes waits for its handler, and holds up no other kind."""
-    for kind in sorted(CONTRACT_KINDS):
-        queue = WorkQueue()
-        waiting, _ = queue.add(kind), queue.add("zebra")
-        run = queue.run({"zebra": does})
-        assert queue.now(waiting) == waiting and queue.tasks() == {waiting.id: State.PENDING}
-        assert run.refused == {kind: "no handler configured"}
-
-
 class Together:
     """A handler that counts how many tasks of a kind run side by side, at most."""
 
@@ -477,15 +456,21 @@ class Together:
             self._running[task.kind] -= 1
 
 
-def test_a_contract_kind_never_runs_beside_itself() -> None:
+def test_a_contract_kind_runs_alone_and_by_its_handler_only() -> None:
     """With room for four, one task of a contract kind runs beside three others, and the next of
-    its kind only when it is done."""
+    its kind only when it is done; without its handler it waits, and holds up no other kind."""
     for kind in sorted(CONTRACT_KINDS):
         queue, handler = WorkQueue(), Together(4, alone=kind)
         for name in (kind, "zebra"):
             queue.fill(3, name)
         run = queue.run({kind: handler, "zebra": handler}, concurrency=4)
         assert (run.done, run.failed, handler.most) == (6, 0, {kind: 1, "zebra": 3})
+    for kind in sorted(CONTRACT_KINDS):
+        queue = WorkQueue()
+        waiting, _ = queue.add(kind), queue.add("zebra")
+        run = queue.run({"zebra": does})
+        assert queue.now(waiting) == waiting and queue.tasks() == {waiting.id: State.PENDING}
+        assert run.refused == {kind: "no handler configured"}
 
 
 def test_no_more_run_than_there_is_room_for() -> None:
@@ -828,17 +813,6 @@ def started(worker: Worker) -> Iterator[list[WorkerResult]]:
     thread.join(PATIENCE)
 
 
-def test_a_waiting_worker_is_woken_by_a_change(queue: WorkQueue) -> None:
-    """A worker with nothing to do waits; when it is notified it scans, and does what came."""
-    done = threading.Event()
-    worker = queue.worker({"job": lambda task, context: done.set()})
-    with started(worker) as runs:
-        queue.add()
-        worker.wake()
-        assert done.wait(PATIENCE)
-    assert (runs, queue.tasks()) == ([WorkerResult(done=1)], {})
-
-
 def on_disk(folder: Path, clock: Callable[[], float]) -> NftbanStore:
     """A store on real files, with one pending task."""
     store = NftbanStore(new_spool(folder), clock)
@@ -1040,21 +1014,13 @@ def test_a_worker_that_ends_tries_its_outcomes_once_more(queue: WorkQueue) -> No
     assert store.asked == 2  # immediately, and once more; then it rested until the end
 
 
-def test_an_outcome_that_cannot_be_stored_is_owed(
-    queue: WorkQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_outcome_that_cannot_be_stored_is_owed(queue: WorkQueue) -> None:
     """Without its outcome stored, a task stays claimed and counts neither as done nor as failed."""
-    store = on_disk(tmp_path, queue.clock)
-
-    def refuse(name: str, *, dir_fd: int | None = None) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    def handler(task: Task, context: Context) -> None:
-        monkeypatch.setattr(files, "unlink", refuse)
-
-    run = queue.worker({"job": handler}, store=store).process_next()
+    store, task = Refusing(queue.memory), queue.add()
+    store.refuses = {task.id}
+    run = queue.worker({"job": does}, store=store).process_next()
     assert (run.done, run.failed, run.owed, queue.tallies) == (0, 0, 1, {})
-    assert [type(item) for item in store.scan({"work"})] == [Task]
+    assert queue.states() == [State.ACTIVE]
     assert len(queue.logged("cannot be stored")) == 1
 
 
