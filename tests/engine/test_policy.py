@@ -164,8 +164,6 @@ def spends(bucket: Bucket, rate: Rate, minutes: int) -> list[int]:
 
 
 RATES = st.builds(Rate, st.integers(1, 10**5), st.integers(1, 100))
-
-
 BUCKETS = st.builds(Bucket, st.integers(-(10**9), 10**12), st.integers(-(10**9), 10**10))
 
 

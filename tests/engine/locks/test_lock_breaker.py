@@ -377,7 +377,6 @@ needs_namespace = pytest.mark.skipif(
     not HAS_NAMESPACES, reason="no PID namespaces can be made here"
 )
 only_without_namespaces = pytest.mark.skipif(HAS_NAMESPACES, reason="played with more turns here")
-
 FORMS = ("the contract's form", "our form")
 
 

@@ -113,7 +113,6 @@ def test_where_all_fits_there_is_no_doubt(changes: dict[str, object]) -> None:
 
 NO_HEIR = "but did not inherit it from PID 4242"
 
-
 DOUBTS: list[tuple[dict[str, object], str]] = [
     ({"remote": "nfs4"}, "other machines may share (nfs4)"),
     ({"observer": HERE._replace(host="mx2")}, "taken on host mx1; this is mx2"),

@@ -198,8 +198,6 @@ ACTIONS = {
 Read = Callable[[], list[str]]
 step = st.tuples(st.sampled_from(["write", "read", *ACTIONS]), st.sampled_from([0, 3, 80, 60_000]))
 steps = st.lists(step, min_size=15, max_size=40)
-
-
 Reader = Callable[[str], AbstractContextManager[Read]]
 
 

@@ -38,8 +38,6 @@ def a_bucket(per_hour: int, tokens: int = 0, name: str = ALL_KINDS) -> BucketSta
 
 SLOW = a_bucket(60)
 FAST = a_bucket(36_000)
-
-
 WHOLE_ALONE = "at the rate limit of all kinds"
 AT_BEST = "at best: the rate limit of all kinds allows no more"
 AT_PRESENT = "at the present rate"

@@ -28,8 +28,6 @@ ALIVE = "PID 4711 is alive, no heartbeat"
 STUCK = LockEvidence(Verdict.STUCK, 4711, NOW - 2820, 2820.0, ALIVE, holders=(4711,))
 ASLEEP = ProcessStats(4711, 100.0, state="S", waits="do_wait", io_bytes=(0, 0))
 STILL, BUSY = ProcessDelta(5.0, 0.0, 0), ProcessDelta(5.0, 3.2, 0)
-
-
 EARLY = "PID 4711 started after its last heartbeat"
 AT_WORK = LockEvidence(Verdict.HELD, 7, age=3.0, reason="PID 7 is running")
 UNPROVEN = LockEvidence(Verdict.STALE, reason="it names no process", is_proven=False)

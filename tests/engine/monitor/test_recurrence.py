@@ -78,8 +78,6 @@ SENT = "MAIL_SEND_RESULT task_id=inline status=success transport={} attempt=1"
 REFUSED = (
     f"MAIL_SEND_RESULT task_id=inline status=failed transport=curl retries=3 last_error={LATER}"
 )
-
-
 NONE_TOLD = "no log records how such tasks ended"
 UNSEEN = "neither a log nor the spool"
 LASTED = "in that time,"

@@ -8,8 +8,6 @@ from engine.store import Store, Unavailable
 
 NOW = 1_767_787_200.0  # 2026-01-07 12:00:00Z
 MAILER = ServerState("the mailer", "the mailer is stopped", None)
-
-
 RUNS = MAILER._replace(is_running=True)
 RUNNING = "the mailer delivers: running"
 

@@ -27,12 +27,10 @@ from tests.engine.mail.message.other_process import output_elsewhere
 from tests.tables import each
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "mail"
-
 HOST = Host("host.example.org", "192.0.2.7")
 NOW = 1_767_787_262.75
 ID = "mail-20260107T120102Z-a1b2c3d4"
 TO = "admin@example.com"
-
 PLAIN = MailSettings(html=False, templates="/nonexistent", **NFTBAN_NAMES)
 HTML = PLAIN._replace(html=True, show_version=False)
 

@@ -12,7 +12,6 @@ from engine.mail.message.template import PLACEHOLDER_NAMES
 from tests.tables import each
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"
-
 ALL = " ".join(f"{name}={{{name}}}" for name in PLACEHOLDER_NAMES)
 
 

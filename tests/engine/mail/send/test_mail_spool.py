@@ -28,7 +28,6 @@ ID = "mail-20261120T104000Z-0000000a"
 OTHER = "mail-20261120T104001Z-0000000b"
 THEIRS = "mail-2026-11-20T09:46:04Z-a96ebf3e"
 SUBJECT = "[ALERT] Service failed"
-
 needs_chown = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 
 

@@ -46,7 +46,6 @@ TASK = Task("e7b1", "mail", State.ACTIVE, 1_795_170_000.0)
 SENDER, RECIPIENT = "us@example.org", "admin@example.com"
 MAIL = encode_wire(b"Subject: x\n\ntext\n")
 SECRET = "s3cret of café"
-
 Script: TypeAlias = dict[str, Any]
 """Answers of a server by their stage."""
 
