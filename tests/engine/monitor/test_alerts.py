@@ -1,4 +1,4 @@
-"""What deserves a look: each rule by a table of values, and from a spool that deserves it."""
+"""What deserves a look: each rule by a table of values, and in a place that is followed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,6 @@ from engine.monitor.transport_health import (
     TransportSuspension,
 )
 from engine.system import files
-from tests import command
 from tests.console_places import Clock, a_task, disk_place, make_spool, put_file
 from tests.engine.monitor.test_transport_health import attempt, given_up
 from tests.mail_transports import PlaceTransports
@@ -53,7 +51,6 @@ from tests.recorder_samples import NOTHING_KNOWN
 from tests.tables import each
 from tui.session.place_session import PlaceSession, follow_places
 
-ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "NFTBAN_MAIL_METHOD": "none"}
 NOW = 1_795_167_600.0
 STATES = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
 STUCK = LockEvidence(Verdict.STUCK, 4711, NOW - 2820, 2820)
@@ -420,32 +417,6 @@ def a_new_task(root: Path) -> None:
     """A task that came after a run wrote its figures."""
     write_metrics(root, 0, age=30)
     write_task(root, "pending", 1)
-
-
-@each(("spoil", "expected"), [
-    (lambda root: None, ()), (a_new_task, ()),
-    (much_is_wrong, (
-        "1 task in work, but no worker running", "11 dead (limit 10)", "1 problem",
-        "stale lock: PID", "curl failed 100% of 5 mails in 10m",
-        "no transport available for 1 mail in 10m", "queue.prom differs: pending 7, counted 0",
-    )),
-    (nothing_ran, ("nothing has run for 31m",)),
-    (nothing_was_written, ("oldest in pending for 2h01m", "queue.prom not written for 31m")),
-    (metrics_are_none, ("queue.prom: cannot parse",)),
-])  # fmt: skip
-def test_alerts_of_a_spool_on_disk(
-    tmp_path: Path, spoil: Callable[[Path], object], expected: tuple[str, ...]
-) -> None:
-    """`status` names each thing that is wrong in a real folder, and nothing else."""
-    make_spool(tmp_path, [])
-    spoil(tmp_path)
-    status = command.run(
-        ["status", str(tmp_path)], capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT
-    )
-    matches = re.findall("^attention (.*)", status.stdout, re.MULTILINE)
-    assert status.returncode == bool(expected), status.stdout + status.stderr
-    assert len(matches) == len(expected), matches
-    assert all(any(words in alert for alert in matches) for words in expected), matches
 
 
 class Follower:
