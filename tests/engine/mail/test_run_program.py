@@ -139,20 +139,6 @@ def test_children_left_behind_are_killed(program: Make, tmp_path: Path) -> None:
     assert gone(int((tmp_path / "child").read_text()))
 
 
-def test_a_child_with_a_session_of_its_own_is_left_alone(program: Make, tmp_path: Path) -> None:
-    """A daemon that has left the process group and its output is not killed."""
-    script = (
-        "cat > given\n"
-        "setsid sh -c 'echo $$ > child; exec sleep 600' > /dev/null 2>&1 < /dev/null &\n"
-        "while [ ! -s child ]; do sleep 0.01; done"
-    )
-    result = ran(program(script), SMALL)
-    child = int((tmp_path / "child").read_text())
-    alive = not is_gone(child)
-    os.kill(child, signal.SIGKILL)
-    assert (result.status, alive) == (0, True)
-
-
 def test_a_program_that_cannot_be_started_is_unavailable(program: Make, tmp_path: Path) -> None:
     """A missing, plain or odd file, and too many open files, are reported with the reason."""
     plain, executable = tmp_path / "plain", tmp_path / "odd"

@@ -104,16 +104,10 @@ def test_exim_is_known_behind_the_name_sendmail(tmp_path: Path) -> None:
     assert (failure.value.word, str(failure.value)) == ("rejected_too_large", "message too big")
 
 
-@each("address", (
-    "", "-C/tmp/evil", "-oQ/tmp@example.com", "-bd", "-bd@example.com",
-    "b@example.com\nBcc: evil@example.net", "b@example.com\r\nRCPT TO:<evil@example.net>",
-    "b@example.com> NOTIFY=NEVER", "b@example.com evil@example.net",
-    "b@example.com,evil@example.net", "b@example.com;evil", "b@example.com\tx", "b@example.com\0",
-    "b@example.com\x1b[2J", "b\x85@example.com", "b\u202e@example.com", "|/bin/sh", "/etc/passwd",
-    "~root", '"a b"@example.com', "<b@example.com>", "$(id)@example.com", "`id`",
-    ":include:/etc/passwd", "|/bin/sh@example.com", "/etc/passwd@example.com",
-    "\u00e4@example.com", "\u0661@example.com",
-))  # fmt: skip
+@each("address", [
+    "", "-C/tmp/evil", "-bd@example.com", "b@example.com\nBcc: evil@example.net",
+    "b@example.com,evil@example.net", "|/bin/sh", "\u00e4@example.com",
+])  # fmt: skip
 @each("name", ["sendmail", "mailx"], place=Place)
 def test_no_program_gets_a_hostile_address(place: Place, name: str, address: str) -> None:
     """Option, list, file or command: refused for good, as recipient and as sender, in one line."""
@@ -155,9 +149,6 @@ READS = "cat > /dev/null\n"
 @each("name", PROGRAMS)
 @each(("script", "word"), [
     ("exit 0", "unavailable_not_read"),
-    (f"{READS}echo 'postdrop: warning: mail_queue_enter' >&2; exit 75", "unavailable_for_now"),
-    (f"{READS}exit 67", "rejected_unknown_user"), (f"{READS}exit 68", "dns_not_found"),
-    (f"{READS}kill -KILL $$", "unavailable_signal_9"),
     (f"{READS}echo 'msmtp: cannot connect to x: Connection refused'; exit 69", "connect_refused"),
     ("exec sleep 600", "timeout"),
 ], place=Place)  # fmt: skip
