@@ -250,13 +250,6 @@ def test_a_server_that_dribbles_is_left_in_time() -> None:
     )
 
 
-def test_a_cancelled_attempt_ends_now() -> None:
-    """A worker that is stopped need not wait for a server."""
-    with Server(data=STALL) as server:
-        error_text = failure(Failed, server, cancelled=server.stalled.is_set)
-    assert error_text.startswith("unavailable_stopped: it was stopped - DATA")
-
-
 def test_a_host_without_a_server_is_tried_again() -> None:
     """Refused, unknown, silent: each is a failure, told apart by its word."""
     with refusing() as refused, silent() as mute, swallowing() as lost:
@@ -297,17 +290,16 @@ def test_a_mail_is_encrypted_unless_disabled(pem: Certificate, tmp_path: Path) -
     assert [mail.tls for mail in server.mails] == [True, False]
 
 
-def test_a_login_has_any_characters(tmp_path: Path, pem: Certificate) -> None:
-    """User and password reach the server, ASCII or not."""
+def test_a_login_has_any_characters_and_its_failure_no_password(
+    tmp_path: Path, pem: Certificate
+) -> None:
+    """User and password reach the server, ASCII or not. A login that fails is reported without the
+    password, and can be mended; to another host it needs verified encryption."""
     for secret in ("plain", "of café"):
         path = secret_file(tmp_path, secret)
         with Server(tls=pem, logins={"me": secret}, login_needed=True) as server:
             send(server, tls="required", ca_file=pem.cert, user="me", password_file=path)
         assert server.mails[0].login == "me"
-
-
-def test_a_login_that_fails_is_reported_without_the_password(tmp_path: Path) -> None:
-    """All can be mended; to another host a login needs verified encryption."""
     login: dict[str, Any] = {"user": "me", "password_file": secret_file(tmp_path)}
     with Server(logins={"me": "another"}, login_needed=True) as server:
         wrong = failure(Failed, server, **login)
@@ -537,7 +529,7 @@ def test_one_thread_watches_all_attempts_of_a_handler() -> None:
         return server.connections == 2
 
     def attempt() -> None:
-        with pytest.raises(Failed, match="stopped") as caught:
+        with pytest.raises(Failed, match=r"^unavailable_stopped: it was stopped - ") as caught:
             handler(TASK, Context(is_cancelled=cancelled))
         failures.append(caught.value)
 
