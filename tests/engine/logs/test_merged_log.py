@@ -348,17 +348,8 @@ def test_a_torn_line_is_shown_torn_and_then_whole() -> None:
     assert (texts(warnings.found), texts(more.found)) == ([], ["b"])
 
 
-def test_rotation_goes_on_with_the_new_file() -> None:
-    """The new file is followed, the old one stays readable, and long rotated files are closed."""
-    for late in ([], ["late"]):
-        with a_book(line(1, "a")) as (book, (path,)):
-            mark = the_end(book)
-            old = path.rename(path.with_suffix(".1"))
-            path.write_text(line(3, "c"))
-            add(old, "".join(line(2, text) for text in late))
-            page, _ = fresh(book, mark)
-            assert texts(page) == [*late, "c"]
-            assert texts(paged(book, END, False)) == ["a", *late, "c"]
+def test_long_rotated_files_are_closed() -> None:
+    """The last ones stay readable."""
     with a_book(line(0, "0")) as (book, (path,)):
         for number in range(1, 10):
             path.rename(path.with_suffix(f".{number}"))
