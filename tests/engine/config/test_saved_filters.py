@@ -44,17 +44,13 @@ def lookup(name: str) -> str:
 
 
 def test_a_name_is_replaced_by_its_clauses() -> None:
-    """`@name` becomes the clauses of its filter, also in copied text, at the column of the name."""
+    """`@name` becomes the clauses of its filter, in parentheses if it is beside an operator."""
     found = parse_filter(" gmail @old  @both", saved=lookup)
     assert found.text == "gmail age>2h !healthz 550|421"
     assert [clause.at for clause in found.clauses] == [1, 7, 7, 13]
     assert found == parse_filter(" gmail @old  @both", saved=lookup)
     again = parse_filter(found.text)
     assert [clause.terms for clause in again.clauses] == [clause.terms for clause in found.clauses]
-
-
-def test_a_saved_filter_is_an_operand() -> None:
-    """Beside an operator, the clauses of a saved filter are in parentheses, as its text shows."""
     texts = {
         "not @old": "not (age>2h !healthz)",
         "!@both|x": "!(550|421)|x",
@@ -67,9 +63,7 @@ def test_a_saved_filter_is_an_operand() -> None:
         found = parse_filter(text, saved=lookup)
         assert found.text == expanded
         again = parse_filter(expanded)
-        assert [clause.node for clause in again.clauses] == [
-            clause.node for clause in found.clauses
-        ]
+        assert [one.node for one in again.clauses] == [one.node for one in found.clauses]
 
 
 @pytest.mark.parametrize(("text", "at", "message"), [
@@ -118,11 +112,10 @@ def test_a_filter_is_saved_and_found(environ: dict[str, str], tmp_path: Path) ->
     assert parse_filter("@on", saved=lookup_in(environ)).text == "age>2h"
 
 
-@given(
-    st.lists(
-        st.text(max_size=20) | st.sampled_from([*ODD_TEXTS, "a or b", "(x"]), min_size=1, max_size=3
-    )
-)
+TEXTS = st.text(max_size=20) | st.sampled_from([*ODD_TEXTS, "a or b", "(x"])
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=3))
 @example(list(ODD_TEXTS))
 @examples(50)
 def test_any_text_is_found_as_it_was_saved_or_refused(texts: list[str]) -> None:
@@ -155,10 +148,8 @@ def test_a_word_that_became_an_operator_is_refused_with_its_new_form(
     }
     for text, quoted in old.items():
         path.write_text(json.dumps({"mine": text, "other": "x"}))
-        for find in (
-            lookup_in(environ),
-            lambda name: parse_filter(f"@{name}", saved=lookup_in(environ)),
-        ):
+        parse = lambda name: parse_filter(f"@{name}", saved=lookup_in(environ))  # noqa: E731
+        for find in (lookup_in(environ), parse):
             with pytest.raises((SavedFilterError, BadFilter)) as refused:
                 find("mine")
             expected = f"write {json.dumps(quoted)} to find the words, or {json.dumps([text])} for"

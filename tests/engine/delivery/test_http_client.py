@@ -101,9 +101,11 @@ def test_other_3xx_are_answers(status: int) -> None:
 BOMB = gzip.compress(bytes(MAX_ANSWER_BYTES * 64), mtime=0)
 HEAD = b"HTTP/1.1 200 OK\r\n"
 PART = HEAD + b"Content-Length: 9\r\n\r\nabc"
+GZIPPED = HEAD + b"Content-Encoding: gzip\r\n\r\n"
 EMPTY_GZIP = zlib.compress(b"", wbits=31)
 LARGE = "[TOO_LARGE] {peer}: the answer has more than 1 MiB"
-ENDLESS = "[TOO_LARGE] {peer}: endless headers"
+ENDLESS, ENDLESS_BODY = (f"[TOO_LARGE] {{peer}}: endless {what}" for what in ("headers", "body"))
+BAD = "[BAD_ANSWER] {peer}:"
 BLOCKED = "[BLOCKED_URL]"
 
 
@@ -129,19 +131,13 @@ BAD_ANSWERS: dict[str, tuple[Reply, str]] = {
     "endless headers": (http_peers.endless(HEAD, b"X-Header: " + b"x" * 4096 + b"\r\n"), ENDLESS),
     "endless header": (http_peers.endless(HEAD + b"X: ", b"x" * 4096), ENDLESS),
     "endless interim answers": (http_peers.endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), ENDLESS),
-    "body of nothing": (
-        http_peers.endless(HEAD + b"Content-Encoding: gzip\r\n\r\n", EMPTY_GZIP * 1000),
-        "[TOO_LARGE] {peer}: endless body",
-    ),
+    "body of nothing": (http_peers.endless(GZIPPED, EMPTY_GZIP * 1000), ENDLESS_BODY),
     "no gzip": (packed(b"text"), "[BAD_ANSWER]"),
     "unknown encoding": (
-        packed(b"text", "br"),
-        "[BAD_ANSWER] {peer}: the answer has an unknown content-encoding: br",
+        packed(b"", "br"),
+        f"{BAD} the answer has an unknown content-encoding: br",
     ),
-    "half a gzip": (
-        packed(BOMB[:999]),
-        "[BAD_ANSWER] {peer}: the compressed answer is incomplete",
-    ),
+    "half a gzip": (packed(BOMB[:999]), f"{BAD} the compressed answer is incomplete"),
     "no HTTP": (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "[BAD_ANSWER]"),
     "reset": (http_peers.reset, "[RESET]"),
     "closed": (lambda sock: None, "[RESET]"),

@@ -118,7 +118,8 @@ def test_one_with_children(start: Start) -> None:
 
 
 def test_files_below_the_spool(tmp_path: Path, start: Start) -> None:
-    """How many files it has open, and which of them lie below the folder, by their paths there."""
+    """How many files it has open, and which of them lie below the folder, by their paths there; not
+    more than some hundred are examined, and it is said how many there are."""
     lock = tmp_path / "run" / "queue.lock"
     lock.parent.mkdir()
     lock.touch()
@@ -128,6 +129,17 @@ def test_files_below_the_spool(tmp_path: Path, start: Start) -> None:
         files = read_stats(child.pid, root).files
         assert isinstance(files, process_stats.OpenFiles)
         assert (files.amount, files.below, files.more) == (4, below, False)
+
+    proc = process_stats.REAL_PROC._replace(
+        names=lambda path: [str(n) for n in range(5000)] if path.endswith("fd") else [],
+        link=lambda path: f"/spool/{int(path.rpartition('/')[2])}",
+    )
+    files = read_stats(os.getpid(), "/spool", proc).files
+    assert isinstance(files, process_stats.OpenFiles)
+    assert (files.amount, len(files.below), files.more) == (5000, process_stats.MAX_FILES, True)
+    fact = dict(list_facts(a_reading(files=files), None))["open files"]
+    assert fact.startswith(f"5,000 ({process_stats.MAX_FILES} examined); in the spool: 0, 1, 2, 3")
+    assert fact.endswith(f"and {process_stats.MAX_FILES - 4} more")
 
 
 def refusing(*endings: str) -> ProcReader:
@@ -156,20 +168,6 @@ def test_a_hidden_value_is_unknown_with_its_reason() -> None:
     assert facts["state"] in ("runs", "sleeps")
     hidden = read_stats(os.getpid(), proc=refusing("/stat"))
     assert list_facts(hidden, None) == (("state", f"? PID {os.getpid()}: permission denied"),)
-
-
-def test_many_open_files_are_capped() -> None:
-    """Not more than some hundred are looked at, and it is said how many there are."""
-    proc = process_stats.REAL_PROC._replace(
-        names=lambda path: [str(n) for n in range(5000)] if path.endswith("fd") else [],
-        link=lambda path: f"/spool/{int(path.rpartition('/')[2])}",
-    )
-    files = read_stats(os.getpid(), "/spool", proc).files
-    assert isinstance(files, process_stats.OpenFiles)
-    assert (files.amount, len(files.below), files.more) == (5000, process_stats.MAX_FILES, True)
-    fact = dict(list_facts(a_reading(files=files), None))["open files"]
-    assert fact.startswith(f"5,000 ({process_stats.MAX_FILES} examined); in the spool: 0, 1, 2, 3")
-    assert fact.endswith(f"and {process_stats.MAX_FILES - 4} more")
 
 
 def test_foreign_words_are_inert() -> None:

@@ -253,7 +253,8 @@ NO_PROCESS += ["5\n0\n" + "x" * 70_000]
 
 
 def test_a_text_that_names_no_process_is_stale(path: Path) -> None:
-    """A garbled lock has no holder; a fresh empty one is being written by the real program."""
+    """A garbled lock has no holder, nor has our own number without a flock, which is that of every
+    worker in a container; a fresh empty one is being written by the real program."""
     for text in NO_PROCESS:
         written(path, text, age=60)
         evidence = examine(path)
@@ -262,10 +263,6 @@ def test_a_text_that_names_no_process_is_stale(path: Path) -> None:
             assert lock.taken_over == "the lock file names no process", text
     written(path, "")
     assert judged(busy(path)) == (Verdict.HELD, "being written")
-
-
-def test_our_own_number_in_a_lock_is_not_us(path: Path) -> None:
-    """In a container every worker may have the same PID: without a flock it is stale."""
     written(path, f"{os.getpid()}\n1795167737\n", age=60)
     assert examine(path).verdict is Verdict.STALE
     take(path)

@@ -42,7 +42,8 @@ def test_rates_are_those_of_the_last_minute() -> None:
 @pytest.mark.parametrize("is_recorded_first", [True, False])
 def test_a_recording_before_the_first_sample_fills_the_history(is_recorded_first: bool) -> None:
     """Growth, rates and backlog of ten minutes are those of the recording right after the start, in
-    any order in which the two are known; after a longer gap only what was seen since counts."""
+    any order in which the two are known, also of one sample; after a longer gap only what was
+    seen since counts."""
     recorded = []
     for second in range(-600, 0, 10):
         counts = {State.PENDING: 700 + second, State.DEAD: 58 + second // 10}
@@ -62,10 +63,6 @@ def test_a_recording_before_the_first_sample_fills_the_history(is_recorded_first
         assert found == (None if rates is None else pytest.approx(tuple(rates), abs=0.2))
         known = [cell for cell in flow.sparkline(NOW + gap + 1, 10) if cell is not None]
         assert len(known) == (10 if rates else 1)
-
-
-def test_a_recording_of_one_sample_is_a_history() -> None:
-    """It is put before the first sample, as a longer one is."""
     flow = FlowHistory()
     flow.precede([Sample(NOW - 10, 5, 1, {State.PENDING: 3})])
     flow.add(NOW, 7, 2, {State.PENDING: 5})
