@@ -53,9 +53,7 @@ def test_failures_wait_as_the_tables_say(
     limit=st.integers(0, 10**6),
     retries=st.integers(0, 10**7),
 )
-def test_no_wait_is_beyond_the_ceiling(
-    base: float, ceiling: float, limit: int, retries: int
-) -> None:
+def test_no_wait_exceeds_the_ceiling(base: float, ceiling: float, limit: int, retries: int) -> None:
     """However often it failed, a task waits no longer than the ceiling, and no less than before."""
     for make in (policy.contract_retries, policy.shipped_retries):
         wait_after = make(base, ceiling, limit).schedule.wait

@@ -35,9 +35,7 @@ def seen_by(*runs: tuple[float, float, str]) -> SeenTime:
     ([(0, 0, "a"), (DAY, DAY, "a"), (DAY - 2, DAY + 1, "a")], DAY),
     ([(0, 900, "a"), (DAY, 5, "a")], 0),
 ])  # fmt: skip
-def test_an_age_is_the_time_that_runs_have_seen(
-    runs: list[tuple[float, float, str]], age: float
-) -> None:
+def test_an_age_is_what_runs_have_seen(runs: list[tuple[float, float, str]], age: float) -> None:
     """Time between runs counts if the uptime confirms it or if it is short; a step of the clock by
     more than an hour, or a time before the last run, starts all ages again."""
     assert seen_by(*runs).age(NOW - 9 * DAY) == age

@@ -70,9 +70,7 @@ def test_the_other_program_is_understood_in_its_own_words() -> None:
     assert "s3cret" not in repr(got) + str(got) + f"{got}"
 
 
-def test_files_of_an_installation_count_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_an_installation_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """mail.conf.local goes before mail.conf, that before nftban.conf; another place takes none."""
     (tmp_path / "conf.d").mkdir()
     first = f"NFTBAN_DATA_DIR={ROOT}\nNFTBAN_MAIL_RECIPIENT=a@x.org\nNFTBAN_SENDER=s@x.org"

@@ -571,9 +571,7 @@ FOR_A_SHELL = (
 """Lines of nftban.conf, and what is expected instead."""
 
 
-def test_words_for_a_shell_are_refused(
-    spool: str, tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
+def test_words_for_shells_are_refused(spool: str, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """A value that is no plain text is an error with its line; nothing is executed."""
     monkeypatch.chdir(tmp_path)
     environ = {"NFTBAN_CONFIG_DIR": str(tmp_path), "NFTBAN_DATA_DIR": spool}
@@ -610,9 +608,7 @@ def test_plain_assignments_are_understood() -> None:
     ("profile", "base", "waits"),
     [("contract", 60, [60, 120, 240, None]), ("shipped", 30, [60, 120, None, None])],
 )
-def test_a_profile_chooses_the_retry_policy(
-    profile: str, base: float, waits: list[float | None]
-) -> None:
+def test_a_profile_chooses_retries(profile: str, base: float, waits: list[float | None]) -> None:
     """The contract retries three times, the real program two times."""
     settings = queue("/srv/x")._replace(profile=profile, backoff_base=base)
     schedule = queue_config.retry_policy(settings).schedule

@@ -135,9 +135,7 @@ def test_any_text_is_found_as_it_was_saved_or_refused(texts: list[str]) -> None:
             assert {name: find(name) for name in read_filters(environ)} == saved
 
 
-def test_a_word_that_became_an_operator_is_refused_with_its_new_form(
-    environ: dict[str, str], path: Path
-) -> None:
+def test_a_word_that_became_an_operator_is_refused(environ: dict[str, str], path: Path) -> None:
     """A text without brackets may be of a version in which `or` and parentheses were words: it is
     refused, and both meanings are shown. Saved again or edited, it is found."""
     old = {

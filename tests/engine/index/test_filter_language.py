@@ -605,9 +605,7 @@ FLAT = st.lists(
 
 @given(parts=FLAT, tasks=st.lists(TASKS, max_size=8))
 @examples(60)
-def test_not_comes_before_and_before_or(
-    parts: list[tuple[str, str, Told]], tasks: list[Task]
-) -> None:
+def test_not_goes_before_and_or(parts: list[tuple[str, str, Told]], tasks: list[Task]) -> None:
     """Without parentheses `or` separates alternatives, and a blank is `and`."""
     text = "".join(f"{joined}{sign}{term[0]}" for joined, sign, term in parts)
     rows = list[list[tuple[bool, Told]]]([[]])

@@ -592,9 +592,7 @@ async def test_the_backlog_is_asked_again_after_a_change_or_when_a_task_becomes_
     assert (due_times, asked) == ([0, 0, 1, 1, 0, 1], [NOW, NOW + 60, NOW, NOW])
 
 
-async def test_an_answer_from_before_a_change_is_counted(
-    place: Path, monkeypatch: MonkeyPatch
-) -> None:
+async def test_an_answer_before_a_change_is_counted(place: Path, monkeypatch: MonkeyPatch) -> None:
     """While it still serves, a caller that asks only after a change learns that it is old."""
     monkeypatch.setattr(queries, "ANSWER_COST_FACTOR", 1e9)
     write(place / "pending", a_task(1))
@@ -871,9 +869,7 @@ async def test_a_folder_that_is_made_later_is_watched(tmp_path: Path) -> None:
         await until(inspector, counts(pending=3, trash=1))
 
 
-async def test_a_name_of_many_tasks_is_looked_up_in_parts(
-    tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
+async def test_a_name_of_many_tasks_is_divided(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """A file of many recipients is shown whole; then a change of one shows that one."""
     monkeypatch.setattr(index_sync, "MAX_LOOKUP_ROWS", 7)
     spool = Spool(tmp_path / "post").make()

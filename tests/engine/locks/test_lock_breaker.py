@@ -223,9 +223,7 @@ def test_a_child_that_keeps_the_flock_is_ended_and_no_neighbour(
     assert lines == [step for pair in steps for step in pair]
 
 
-def test_a_forged_lock_or_a_later_flock_harms_no_process(
-    path: Path, start: Start, innocent: Child
-) -> None:
+def test_a_forged_lock_or_later_flock_harms_none(path: Path, start: Start, innocent: Child) -> None:
     """True numbers of a process, or a flock taken after the holder's death, prove nothing."""
     for flocked in (False, True):
         written(path, lock_file.format_claim(lock_processes.true_claim(innocent.pid)))

@@ -68,9 +68,7 @@ def test_the_oldest_output_makes_room(tmp_path: Path, monkeypatch: pytest.Monkey
     assert list((tmp_path / "output").iterdir()) == []
 
 
-def test_a_clock_that_was_set_back_makes_few_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_set_back_makes_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Later files are full or of another day: the runs since then share a new one."""
     monkeypatch.setattr(kept_output, "FILE_BYTES", 1000)
     outputs = outputs_in(tmp_path)

@@ -58,9 +58,7 @@ def _write_log(path: Path, form: Form) -> str:
 
 @each("begin", [0, 700, 1300, 2100])
 @each("form", FORMS)
-def test_a_tail_that_starts_anywhere_knows_the_second_half(
-    tmp_path: Path, form: Form, begin: int
-) -> None:
+def test_a_tail_from_anywhere_knows_the_second_half(tmp_path: Path, form: Form, begin: int) -> None:
     """A line has the time at which it was written, wherever in the hour the tail starts."""
     path = _write_log(tmp_path / "log", form)
     size = sum(len(form("INFO", f"{when:.0f} {'x' * 80}", when)) for when in TIMES[begin:])

@@ -108,9 +108,7 @@ REFUSED: dict[str | bytes, str] = {
 }
 
 
-def test_simple_samples_have_the_values_of_the_library(
-    said: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_simple_samples_agree_with_the_library(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain numbers with at most one label are read without the library; others by it."""
     text = 'a_total 3\nb{way="curl"} 1.25\nb{way="ü {}"} 0\nb{way="curl"} 2\nbig 123456789012345\n'
     ours = said(text).values

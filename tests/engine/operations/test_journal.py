@@ -249,9 +249,7 @@ def test_the_journal_belongs_to_the_owner_of_its_folder(owners_journal: Journal)
         owners_journal.images(path.stem)
 
 
-def test_a_hard_link_to_a_file_of_another_user_is_not_read(
-    tmp_path: Path, owners_journal: Journal
-) -> None:
+def test_a_hard_link_to_anothers_file_is_not_read(tmp_path: Path, owners_journal: Journal) -> None:
     """Root names the link in the owner's journal, and shows none of its lines."""
     path, _ = written(owners_journal, a_plan())
     secret = tmp_path / "secret"

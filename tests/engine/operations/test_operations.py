@@ -211,9 +211,7 @@ def test_no_outcome_waits_for_new_ids(
     assert len(undo.unseen_ids(journal.entries(operation.op))) == 2 - is_stopped
 
 
-def test_new_ids_of_settled_operations_are_sought(
-    journal: Journal, monkeypatch: MonkeyPatch
-) -> None:
+def test_ids_of_settled_operations_are_sought(journal: Journal, monkeypatch: MonkeyPatch) -> None:
     """A process that is killed before it writes an outcome has noted none for it."""
     store = RenamingStore()
     dead_tasks(store, 2)
@@ -427,9 +425,7 @@ def tolerant(journal: Journal, verb: str) -> tuple[Tolerant, Task]:
 
 
 @pytest.mark.parametrize(("verb", "is_done"), [("hold", False), ("promote", True)])
-def test_the_store_decides_what_an_interruption_left(
-    verb: str, is_done: bool, journal: Journal
-) -> None:
+def test_the_store_decides_what_was_left(verb: str, is_done: bool, journal: Journal) -> None:
     """An attempted task is continued with, unless the verb itself leaves a revision."""
     store, task = tolerant(journal, verb)
     store.swap(task, verbs.promote(task, NOW))  # by another process, or this one
@@ -450,9 +446,7 @@ def test_what_a_later_operation_changed_back_is_not_open_again(journal: Journal)
     assert [*undo.settle_operation(store, journal, operation).unmoved] == []
 
 
-def test_a_task_that_ran_since_is_not_taken_for_ours(
-    open_store: Callable[[], Store], journal: Journal
-) -> None:
+def test_a_task_run_since_is_not_ours(open_store: Callable[[], Store], journal: Journal) -> None:
     """A task that was attempted, or never its turn, is not said to be as we left it."""
     store = open_store()
     plan = plan_of(store, "retry", dead_tasks(store, 3))

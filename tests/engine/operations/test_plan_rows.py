@@ -216,9 +216,7 @@ def a_large_plan(reader: Reader, writer: Writer) -> Plan:
     return Plan("hold", table_of(reader), NOW)
 
 
-def test_a_table_torn_in_a_plan_loses_no_row(
-    reader: Reader, writer: Writer, tmp_path: Path
-) -> None:
+def test_a_table_torn_midway_loses_no_row(reader: Reader, writer: Writer, tmp_path: Path) -> None:
     """The run stops with the reason; the journal has every row, and the rest can be continued."""
     plan = a_large_plan(reader, writer)
     rows = len(plan.rows)

@@ -290,9 +290,7 @@ def test_a_mail_is_encrypted_unless_disabled(pem: Certificate, tmp_path: Path) -
     assert [mail.tls for mail in server.mails] == [True, False]
 
 
-def test_a_login_has_any_characters_and_its_failure_no_password(
-    tmp_path: Path, pem: Certificate
-) -> None:
+def test_a_login_arrives_or_fails_without_the_password(tmp_path: Path, pem: Certificate) -> None:
     """User and password reach the server, ASCII or not. A login that fails is reported without the
     password, and can be mended; to another host it needs verified encryption."""
     for secret in ("plain", "of café"):
