@@ -19,8 +19,7 @@ def a_task(state: State = State.PENDING, due: float = 0.0) -> Task:
 
 
 def test_an_age_gives_up_a_task_after_two_attempts_and_if_it_was_seen() -> None:
-    """A task beyond its lifetime is given up by age only if an attempt was made before, and if runs
-    have seen its age pass."""
+    """Only after an attempt that was made before, and if runs have seen its age pass."""
     retry = policy.contract_retries()._replace(lifetime=3600.0)
     task = Task("t", "mail_send", State.PENDING, NOW - 7200, attempts=1)
     assert retry.retry_delay(task, NOW) is None
@@ -65,8 +64,7 @@ def test_no_wait_exceeds_the_ceiling(base: float, ceiling: float, limit: int, re
 
 
 def test_a_clock_that_jumped_parks_no_task() -> None:
-    """A due time further than a week away is not believed; the moment itself counts as due, and a
-    task without one is not held back."""
+    """A due time beyond a week is not believed; the moment itself, and none, are due."""
     for due, written, trusted in (
         (0.0, NOW, 0.0),
         (NOW + 900, NOW, NOW + 900),
@@ -91,8 +89,7 @@ def test_a_threshold_is_not_beyond_itself() -> None:
 
 
 def test_a_bucket_refills_by_the_time_passed() -> None:
-    """Refilling gives what the time has brought, never more than the burst; spending more than
-    there is gives nothing at all, and no rate brings no token."""
+    """Never beyond the burst; more than there is cannot be spent; no rate brings no token."""
     years = 10 * 365 * 86400
     for rate, bucket, now, tokens in (
         (Rate.with_default_burst(40), Bucket(720, 0), 86400, 5),  # long idle
@@ -152,8 +149,7 @@ BUCKETS = st.builds(Bucket, st.integers(-(10**9), 10**12), st.integers(-(10**9),
 def test_a_bucket_holds_no_more_than_its_burst_wherever_the_clock_jumps(
     rate: Rate, bucket: Bucket, times: list[int], back: int
 ) -> None:
-    """It holds between nothing and its burst; a clock that is set back brings nothing, and from
-    then on it brings what it always did."""
+    """A clock set back brings nothing, and from then on it brings what it always did."""
     for now in times:
         bucket = policy.refill_bucket(bucket, rate, now)
         assert 0 <= bucket.units <= rate.burst * UNITS_PER_TOKEN
@@ -170,8 +166,7 @@ def test_a_bucket_holds_no_more_than_its_burst_wherever_the_clock_jumps(
 def test_refilling_often_brings_what_refilling_once_does(
     rate: Rate, bucket: Bucket, steps: list[int]
 ) -> None:
-    """Nothing is lost or won by looking often; at the second that is said there is a token, and a
-    second before there was none."""
+    """Looking often changes nothing; a token is there at the second that is said, none before."""
     often = policy.refill_bucket(bucket, rate, bucket.stamp)
     when = policy.next_token_time(often, rate)
     assert policy.refill_bucket(often, rate, when).tokens >= 1

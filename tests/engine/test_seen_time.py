@@ -49,8 +49,7 @@ def test_a_step_is_remembered_with_its_size() -> None:
 
 
 def test_a_step_that_a_process_sees_is_known_for_a_day() -> None:
-    """A clock that is set while a console runs is reported, also a step of minutes; the record of
-    the runs has those from before."""
+    """A clock set while a console runs is reported, those from before by the record of runs."""
     clock, uptime = [NOW], [500.0]
     recorded = SeenTime(stepped_at=NOW - HOUR, step=2 * HOUR)
     steps = ClockSteps(lambda now: recorded, lambda: clock[0], lambda: uptime[0])

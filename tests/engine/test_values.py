@@ -113,8 +113,7 @@ def test_both_kinds_refuse_alike(misuse: Callable[[Any], Any]) -> None:
 
 
 def test_other_kinds_of_classes() -> None:
-    """A class below has the constructor of the class with the fields; also with a second base, or
-    without fields."""
+    """A class below has the constructor of the class above, also with a second base."""
     assert tuple(Below(1)) == (1, "b", ()) and type(Below(1)._replace(first=2)) is Below
     assert Lowest(1)._replace(second="c") == Lowest._make((1, "c", ())) == (1, "c", ())
     assert Below(1).note == "a class variable"

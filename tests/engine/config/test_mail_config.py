@@ -164,16 +164,14 @@ def test_valid_settings_count_beside_invalid_ones(tmp_path: Path) -> None:
 
 
 def test_every_field_can_be_shown_somewhere() -> None:
-    """Each setting can be set in some source, but for one that the place decides; the secret is
-    among the variables."""
+    """Each setting has a source, but for one of the place; the secret is among the variables."""
     variables = [row.field for row in variable_rows(MailSettings)]
     assert {*MailSettings._fields} == {*checks_of(MailSettings), *variables, "product"}
     assert nftban_variables.PASSWORD_VARIABLE in mail_config.VARIABLES
 
 
 def test_only_mails_of_nftban_have_its_name(tmp_path: Path) -> None:
-    """A queue of one's own has other defaults than the queue at the data folder of NFTBan, or at
-    the one that its caller names; both can be configured."""
+    """The queue of NFTBan, or that of its caller, has other defaults than one's own queue."""
     own, theirs = str(tmp_path), "/var/lib/nftban"
     named = {"NFTBAN_DATA_DIR": own}
     for configured, root, environ, names in (

@@ -57,8 +57,7 @@ def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_connection_is_made_to_the_address_that_was_judged() -> None:
-    """A name that resolves to another address at its second look-up reaches the first address, and
-    is refused when a new connection needs the second one."""
+    """A name with another address at its second look-up is refused when that one is needed."""
     addresses = [["127.0.0.2"], ["127.0.0.1"]]
     with (
         peer(answer(Connection="close"), host="127.0.0.2") as one,

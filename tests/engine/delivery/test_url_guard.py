@@ -78,8 +78,7 @@ def test_an_address_that_is_not_public_is_refused(address: str, why: str) -> Non
 
 
 def test_public_addresses_are_returned_as_they_were_found() -> None:
-    """Also those of IPv6, and an IPv4 address inside one that is public; a name without an address
-    is a fault of the network: the error of the resolver is passed on."""
+    """Also those of IPv6, and an IPv4 address inside one; the resolver's error is passed on."""
     assert guard(name=[*PUBLIC]).addresses("name", 443) == [*PUBLIC]
     assert guard().addresses("64:ff9b::5db8:d822", 443) == ("64:ff9b::5db8:d822",)
     with pytest.raises(socket.gaierror):

@@ -277,8 +277,7 @@ def test_any_blank_is_beside_an_operator() -> None:
 
 
 def test_few_texts_are_folded_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text of ASCII is compared by SQLite alone, also beside others; and of those beyond ASCII
-    only one in a task that has what is searched."""
+    """ASCII is compared by SQLite alone; beyond it only one text in a task that has the word."""
     seen: list[str] = []
 
     def see(change: Callable[[str], str]) -> Callable[[str], str]:
@@ -302,8 +301,7 @@ def test_few_texts_are_folded_by_python(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_filter_goes_beside_another_one() -> None:
-    """A filter of alternatives that is narrowed has parentheses in its text, and means the same
-    when it is parsed again."""
+    """Narrowed, alternatives get parentheses in the text, which means the same parsed again."""
     both = parse_filter("gmail or 421").narrow(parse_filter("not age>2h"))
     assert both.text == "(gmail or 421) not age>2h"
     again = parse_filter(both.text)

@@ -118,8 +118,7 @@ def test_one_with_children(start: Start) -> None:
 
 
 def test_files_below_the_spool(tmp_path: Path, start: Start) -> None:
-    """How many files it has open, and which of them lie below the folder, by their paths there; not
-    more than some hundred are examined, and it is said how many there are."""
+    """How many it has open, and the paths below the folder; only some hundred are examined."""
     lock = tmp_path / "run" / "queue.lock"
     lock.parent.mkdir()
     lock.touch()

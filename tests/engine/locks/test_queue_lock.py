@@ -253,8 +253,7 @@ NO_PROCESS += ["5\n0\n" + "x" * 70_000]
 
 
 def test_a_text_that_names_no_process_is_stale(path: Path) -> None:
-    """A garbled lock has no holder, nor has our own number without a flock, which is that of every
-    worker in a container; a fresh empty one is being written by the real program."""
+    """A garbled lock has no holder, nor has our own number; a fresh empty one is being written."""
     for text in NO_PROCESS:
         written(path, text, age=60)
         evidence = examine(path)

@@ -31,8 +31,7 @@ def test_any_output_is_read_back_as_it_was(tmp_path: Path, data: bytes) -> None:
 
 
 def test_a_record_that_was_cut_off_harms_no_other(tmp_path: Path) -> None:
-    """After a process was killed while it wrote, at any byte, the records before and after it are
-    read."""
+    """If a process is killed at any byte of it, the records before and after it are read."""
     outputs = outputs_in(tmp_path)
     outputs.keep("a", KeptOutput(NOW, "exit status 0", b"first"))
     (path,) = (tmp_path / "output").iterdir()

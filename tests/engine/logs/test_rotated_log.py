@@ -44,8 +44,7 @@ def write_files(folder: Path, names: list[str], lines: int = 20) -> list[str]:
     ["queue.log.1.gz"],
 ])  # fmt: skip
 def test_rotated_files_are_read_back_in_order(tmp_path: Path, names: list[str]) -> None:
-    """By their numbers or dates, with any compression; other names are other files, and a log that
-    is not configured has none."""
+    """By numbers or dates, with any compression; other names are other files."""
     assert rotated_names("") == []
     expected = write_files(tmp_path, names)
     for other in (".bak", ".1.gz.tmp", "s.1", "."):

@@ -99,8 +99,7 @@ def test_wait_and_run_are_known(told: str, lines: Lines, figures: tuple[Any, ...
 
 @each("since", [None, NOW - 100])
 def test_the_wait_of_a_task_older_than_the_log_is_unknown(since: float | None) -> None:
-    """A task without an earlier line may have been retried, so the time in its id shows no wait; a
-    run that ended before the last ten minutes does not count."""
+    """It may have been retried before; nor does a run count that ended ten minutes ago."""
     id = task_id(NOW - 9 * 3600)
     lines = ((-5, f"Processing task: {id} (report)"), (-3, f"Task completed: {id} (report)"))
     figures = only(metered(*lines, since=since))

@@ -36,8 +36,7 @@ AT_ONCE = ReplayPace(None, (), 30, NEVER)
 
 
 class Place:
-    """A spool, a log, a journal; a time that goes on when the replay waits, and a worker that then
-    runs the tasks that are due."""
+    """A spool, a log, a journal; when the replay waits, time goes on and a worker runs tasks."""
 
     def __init__(self, root: Path) -> None:
         self.spool = new_spool(root)

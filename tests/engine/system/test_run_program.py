@@ -188,8 +188,7 @@ def test_close_ends_a_program_that_runs() -> None:
 
 
 def test_the_environment_is_fixed(monkeypatch: MonkeyPatch) -> None:
-    """No variable of ours chooses another server, language or time zone; the folder is /, and each
-    argument arrives as it is."""
+    """No variable of ours chooses a server, language or zone; the folder is /; words stay words."""
     monkeypatch.setenv("MAIL_CONFIG", "/tmp/evil")
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     monkeypatch.setenv("HOME", "/root")

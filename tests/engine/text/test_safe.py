@@ -106,8 +106,7 @@ def test_plain_text_is_that_of_the_contract(foreign: str) -> None:
 
 @given(ANY)
 def test_text_for_a_shell_is_one_line_that_it_does_not_expand(foreign: str) -> None:
-    """Nothing is left that a shell expands within double quotes or that acts on a terminal, and a
-    second time changes nothing."""
+    """Nothing is left that a shell expands or a terminal acts on; a second time changes nothing."""
     text = safe.shell_text(foreign)
     assert not {*text} & {*'"$`\\\ufffd'}
     assert text.replace("\u200c", "").isprintable()

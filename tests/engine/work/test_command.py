@@ -80,8 +80,7 @@ def test_it_starts_if_nothing_leads_elsewhere(tmp_path: Path, payload: str, refu
     ("os.write(2, b'much'); raise SystemExit(0)", None),  # success, with any output
 ])  # fmt: skip
 def test_the_output_is_the_error_or_else_the_end(code: str, error: str | None) -> None:
-    """The error is the output and the error output of a program, in the order written; without a
-    word, the exit status or the signal. Exit status 0 is success."""
+    """The error is all output in its order, else status or signal; exit status 0 is success."""
     handler = python(f"import os, signal; {code}")
     if error is None:
         handler(TASK, Context())
@@ -90,8 +89,7 @@ def test_the_output_is_the_error_or_else_the_end(code: str, error: str | None) -
 
 
 def test_a_program_that_cannot_be_started_is_a_lack_of_the_worker(tmp_path: Path) -> None:
-    """A program that is missing, or is none, is no failure of the task; the message names it. What
-    the task itself makes impossible to start counts as its attempt."""
+    """A missing program is no failure of the task; what the task makes impossible to start is."""
     script = tmp_path / "script"
     script.write_text("no header\n")
     for mode in (0o644, 0o755):
@@ -250,8 +248,7 @@ def test_nothing_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, te
 
 
 def test_it_inherits_no_descriptor(tmp_path: Path) -> None:
-    """A program has no descriptor of ours, also not that of the queue lock, which its supervisor
-    keeps: it could release that by flock(2)."""
+    """Nor that of the queue lock, which its supervisor keeps: it could release that by flock(2)."""
     (tmp_path / "lock").write_text("")
     lock_fd, other = (os.open(tmp_path / "lock", os.O_RDWR) for _ in range(2))
     os.set_inheritable(other, True)
@@ -275,8 +272,7 @@ def test_it_inherits_no_descriptor(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a program as another user")
 def test_it_runs_as_whom_it_shall() -> None:
-    """Under root a program runs as the user it is given, with that user's groups and no other, and
-    with that user's name and home."""
+    """Under root it has the user that is given, with that user's groups, name and home."""
     account = Account(65534, 65534, (65534, 4242), "alice", "/some/where")
     say = "echo $(id -u) $(id -g) $(id -G) $HOME $USER $LOGNAME; exit 1"
     failure = failure_of(CommandHandler(["sh", "-c", say], LONG, account))

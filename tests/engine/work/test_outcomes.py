@@ -34,8 +34,7 @@ def store() -> MemoryStore:
 
 
 def test_an_orphan_waits_like_any_failed_task(store: MemoryStore) -> None:
-    """A claimed task without a worker is pending again, one attempt and one wait later; rescued
-    again, there is nothing to rescue."""
+    """It is pending one attempt and one wait later; rescued again, there is nothing to rescue."""
     store.swap(None, a_task(description="the orphan"))
     list(store.take(NOW, "the dead", 1))
     (outcome,), again = (rescue_tasks(store, contract_retries(), NOW + 0.7, WHY) for _ in "12")
@@ -177,8 +176,7 @@ def test_a_task_given_up_leaves_where_no_dead_are_kept(spool: KannaderStore, clo
 
 
 def test_a_task_whose_end_is_unreported_stays_claimed(spool: KannaderStore, clock: Clock) -> None:
-    """Where the report fails, the task is not lost; where the store would refuse its end, nothing
-    is reported. Both outcomes are owed."""
+    """Its end is owed, also where the store would refuse it, which is not reported."""
 
     def refuse(task: Task) -> None:
         raise Unavailable("the disk is full")

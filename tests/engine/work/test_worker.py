@@ -192,8 +192,7 @@ def waits_for(event: threading.Event) -> Handler:
 
 @each("count", [1, 2])
 def test_handlers_use_as_many_threads_as_run_at_a_time(count: int) -> None:
-    """A handler that starts after another has ended runs on the same thread, in each run; when the
-    run ends, the threads end."""
+    """A handler runs on the thread of one that has ended; when the run ends, the threads end."""
     queue = WorkQueue()
     for _ in range(2):
         used, together = set[threading.Thread](), threading.Barrier(count)
@@ -210,8 +209,7 @@ def test_handlers_use_as_many_threads_as_run_at_a_time(count: int) -> None:
 
 
 def test_the_thread_of_an_ended_handler_claims_the_next_task(queue: WorkQueue) -> None:
-    """While the worker's thread waits, the thread of a handler stores the outcome and claims the
-    next task; what is raised there ends the run."""
+    """It stores the outcome while the worker's thread waits; what it raises ends the run."""
     queue.fill(3)
     asked: list[str] = []
 
@@ -230,8 +228,7 @@ def test_the_thread_of_an_ended_handler_claims_the_next_task(queue: WorkQueue) -
 def test_a_free_slot_is_waited_for_by_the_workers_own_thread(
     queue: WorkQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A handler's thread that leaves a slot free wakes the worker's thread, which computes how long
-    it may wait: a task to be retried is due before the end of its present wait."""
+    """It computes its wait again: a task to be retried is due before the present one ends."""
     monkeypatch.setattr(queue_lock, "HEARTBEAT_SECONDS", 3600.0)
     went_on, looked = threading.Event(), threading.Event()
 
@@ -258,8 +255,7 @@ def test_a_free_slot_is_waited_for_by_the_workers_own_thread(
 
 
 def test_after_an_error_no_handlers_thread_goes_on(queue: WorkQueue) -> None:
-    """What was raised on the thread of a handler ends the run: another handler that ends before the
-    worker's own thread goes on claims no task."""
+    """Another handler that ends before the worker's own thread goes on claims no task."""
     _, _, third = queue.fill(3)
     asked: list[str] = []
 
@@ -292,8 +288,7 @@ def test_a_handler_that_ends_after_its_worker_changes_nothing(queue: WorkQueue) 
 
 
 def test_a_task_that_succeeds_leaves_the_queue(queue: WorkQueue) -> None:
-    """The handler gets the task as it was claimed; after it returned the task is gone, counted, and
-    logged in the contract's words."""
+    """The handler gets it as claimed; then it is gone, counted, logged in the contract's words."""
     seen: list[tuple[Task, Task]] = []
     task = queue.add(payload="/some/where")
     handled: dict[str, Handler] = {"job": lambda task, _: seen.append((task, queue.now(task)))}
@@ -319,8 +314,7 @@ def test_a_task_that_succeeds_leaves_the_queue(queue: WorkQueue) -> None:
     ({"error": "busy"}, ""),
 ])  # fmt: skip
 def test_a_start_logs_how_long_the_task_was_due(changes: dict[str, Any], wait: str) -> None:
-    """In a queue whose ids have no time, the line of a start has the seconds since the creation or
-    the due time; nothing for a task that ran before and whose due time was reset."""
+    """Where ids have no time, the seconds since it was due; none if it ran before and was reset."""
     queue = WorkQueue()
     task = queue.add(**changes)
     queue.clock.now = NOW + 42.5
@@ -387,8 +381,7 @@ ENDS |= {
 
 @pytest.mark.parametrize("end", ENDS)
 def test_an_error_of_a_handler_decides_what_becomes_of_its_task(queue: WorkQueue, end: str) -> None:
-    """Any exception fails the task with its text made plain, and never ends the worker; what was
-    not begun counts neither as an attempt nor as a retry or failure."""
+    """Any exception fails the task in plain text; what was not begun is no attempt or failure."""
     error, before, state, wait, attempts, stored, line = ENDS[end]
     task, other = queue.add(attempts=before), queue.add("other", 2)
     handled = {"other": does} | ({"job": fails(error)} if error else {})
@@ -423,8 +416,7 @@ def test_a_task_that_left_meanwhile_is_left_alone(queue: WorkQueue) -> None:
 
 
 def test_one_run_does_one_task_and_until_idle_all(queue: WorkQueue) -> None:
-    """A timer's run does one task at most, the first in order; working until idle does everything
-    that is due, also what was added meanwhile."""
+    """A timer's run does the first one at most; until idle all that is due, also what was added."""
     later, (_, second, third) = queue.add(number=9, due=NOW + 1), queue.fill(3)
 
     def handler(task: Task, context: Context) -> None:
@@ -457,8 +449,7 @@ class Together:
 
 
 def test_a_contract_kind_runs_alone_and_by_its_handler_only() -> None:
-    """With room for four, one task of a contract kind runs beside three others, and the next of
-    its kind only when it is done; without its handler it waits, and holds up no other kind."""
+    """One of its tasks runs beside others; without its handler it waits and holds up no other."""
     for kind in sorted(CONTRACT_KINDS):
         queue, handler = WorkQueue(), Together(4, alone=kind)
         for name in (kind, "zebra"):
@@ -542,8 +533,7 @@ def contested(error: Exception | None = None) -> Any:
 
 
 def test_a_token_lost_to_a_rival_costs_no_attempt(queue: WorkQueue) -> None:
-    """When another process was faster with the last token, or the buckets cannot be written, the
-    task is given back uncounted, and its handler never ran."""
+    """Nor buckets that cannot be written: the task is given back, and its handler never ran."""
     task, handled = queue.add(), {"job": fails(Failed("ran"))}
     run = queue.run(handled, limits=contested())
     assert (run.done, run.failed, queue.is_unchanged(task)) == (0, 0, True)
@@ -573,8 +563,7 @@ def test_a_run_for_one_task_goes_on_to_one_that_can_be_done(queue: WorkQueue) ->
 
 
 def test_a_shut_gate_keeps_its_kind_and_no_other(queue: WorkQueue) -> None:
-    """While a kind is not to be claimed, its tasks stay as they are; others are done. It is asked
-    once for each scan, however many tasks wait."""
+    """Its tasks stay as they are, others are done; it is asked once for each scan."""
     waiting, behind = queue.fill(3, "mail"), queue.add("zebra")
     asked = Counter[str]()
 
@@ -643,8 +632,7 @@ def test_a_worker_that_lost_its_lock_touches_nothing(queue: WorkQueue, tmp_path:
 
 
 def test_the_lock_is_renewed_while_it_works(queue: WorkQueue, tmp_path: Path) -> None:
-    """A worker renews its lock between its tasks, however many there are, and gives handlers the
-    lock's descriptor for the programs that they start."""
+    """Between its tasks; handlers get the lock's descriptor for the programs that they start."""
     path, given = tmp_path / "queue.lock", list[tuple[str, tuple[int, ...]]]()
 
     def handler(task: Task, context: Context) -> None:
@@ -735,8 +723,7 @@ def test_a_lease_is_renewed_while_its_task_runs(queue: WorkQueue) -> None:
 
 @pytest.mark.parametrize("error", [None, Failed("no"), Postponed(0.0, "not now")])
 def test_a_lost_lease_cancels_its_handler(queue: WorkQueue, error: Exception | None) -> None:
-    """However the handler then ends, the task stays as the other process left it, and is counted
-    only as gone; the log has the reason."""
+    """However that ends, the task stays as the other process left it, and counts only as gone."""
     store, cancelled = LeasedStore(queue.memory), list[bool]()
 
     def handler(task: Task, context: Context) -> None:
@@ -887,8 +874,7 @@ WAITS = [60, 120, 240, 480, 900, 900]
 
 @pytest.mark.parametrize("what", ["take", "look"])
 def test_a_failing_disk_is_asked_less_and_less_often(queue: WorkQueue, what: str) -> None:
-    """60, 120, 240 s, ...: no scan before its time, each refusal logged; after a good round the
-    waits begin again."""
+    """No scan before its time, each refusal logged; after a good round the waits begin again."""
     store = Refusing(queue.memory)
     worker = queue.worker({"job": does}, store=store)
     queue.clock.now += RESCUE_INTERVAL_SECONDS  # then it scans for lapsed claims as well
@@ -913,8 +899,7 @@ def test_a_failing_disk_is_asked_less_and_less_often(queue: WorkQueue, what: str
 
 
 def test_a_clock_set_back_keeps_no_worker_waiting(queue: WorkQueue) -> None:
-    """A store is asked again in a minute, though the clock now shows yesterday; a run until nothing
-    is due reports that the store could not be asked."""
+    """A store is asked again in a minute; a run until nothing is due reports that it was not."""
     store = Refusing(queue.memory)
     store.refuses = {"take"}
     worker = queue.worker({"job": does}, store=store)
@@ -970,8 +955,7 @@ def test_each_outcome_is_tried_again_for_itself(queue: WorkQueue) -> None:
 def test_outcomes_of_tasks_that_end_together_are_stored_together(
     queue: WorkQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One group commit has the outcomes of all tasks that finished since the last wake-up; one that
-    is refused stays owed, one that another process moved is left alone."""
+    """In one group commit; a refused one stays owed, one that another process moved is left."""
     store, groups = Refusing(queue.memory), list[list[str]]()
     worker, swap_all = queue.worker({"job": does}, store=store), store.swap_all
     queue.fill(4)
@@ -995,8 +979,7 @@ def test_outcomes_of_tasks_that_end_together_are_stored_together(
 
 
 def test_a_worker_that_ends_tries_its_outcomes_once_more(queue: WorkQueue) -> None:
-    """However long an outcome still had to wait: else its task would stay claimed, and be done
-    again. So does a run until nothing is due."""
+    """However long one had to wait: else its task would be done again. So does a run until idle."""
     store, worker, _ = owing(queue, 1)
     store.refuses = ()
     worker.stop()
@@ -1034,8 +1017,7 @@ def test_housekeeping_comes_once_a_run(queue: WorkQueue) -> None:
 
 
 def test_a_kind_has_its_own_retry_policy(queue: WorkQueue) -> None:
-    """Its waits and their number count, also for an attempt whose worker ended; other kinds have
-    those of the queue."""
+    """It counts also for an attempt whose worker ended; other kinds have that of the queue."""
     policy = contract_retries()._replace(by_kind={"own": stepped([5, 7], limit=2)})
     own, other = queue.add("own", 1), queue.add("job", 2)
     for wait in (5, 7):
@@ -1049,8 +1031,7 @@ def test_a_kind_has_its_own_retry_policy(queue: WorkQueue) -> None:
 
 
 def test_a_row_is_named_once_the_store_has_the_outcome(queue: WorkQueue) -> None:
-    """Of a task that was done or cannot succeed; not of one that is retried, nor of one that
-    another process took."""
+    """Of a task done or without hope; not of one retried, nor of one that another process took."""
     named: list[tuple[str, State | None]] = []
 
     def after(task: Task, row: str) -> None:
@@ -1105,8 +1086,7 @@ def gone_once(*tasks: Task) -> Callable[[Task], bytes]:
 
 
 def test_a_handler_gets_the_data_of_its_kinds(queue: WorkQueue) -> None:
-    """The worker reads it before the handler starts; a task that another process has changed by
-    then is given back and not run."""
+    """It is read before the handler starts; a task changed by then is given back and not run."""
     got: list[tuple[str, bytes | None]] = []
 
     def handler(task: Task, context: Context) -> None:
@@ -1210,8 +1190,7 @@ class Fetching(MemoryStore):
 
 
 def test_a_task_that_was_fetched_before_a_stop_is_run(queue: WorkQueue) -> None:
-    """A store claims the next task together with an outcome, and the worker is stopped in between:
-    that task is run, no other one is claimed, and none stays claimed."""
+    """It was claimed together with an outcome; no other is claimed, and none stays claimed."""
     store, tasks = Fetching(queue.memory), queue.fill(3)
     worker = queue.worker({"job": does}, store=store)
     store.after = worker.stop
@@ -1221,8 +1200,7 @@ def test_a_task_that_was_fetched_before_a_stop_is_run(queue: WorkQueue) -> None:
 
 
 def test_an_outcome_that_is_tried_again_fetches_no_task(queue: WorkQueue) -> None:
-    """At the end of a run an outcome is stored that was refused before; a task that came meanwhile
-    is not claimed with it, as no handler would run it."""
+    """A task that came meanwhile is not claimed with it, as no handler would run it."""
     store, task = Fetching(queue.memory, refusals=2), queue.add(number=1)
 
     def log(level: str, text: str) -> None:
@@ -1234,8 +1212,7 @@ def test_an_outcome_that_is_tried_again_fetches_no_task(queue: WorkQueue) -> Non
 
 
 def test_a_task_given_back_fetches_no_other(queue: WorkQueue) -> None:
-    """A task whose data is gone is given back, maybe while others of its lot are not started: no
-    task more is claimed with that."""
+    """Its data is gone, maybe while others of its lot are not started: no more is claimed."""
     store = Fetching(queue.memory)
     store.claim_rules = store.claim_rules._replace(read_data=gone_once(queue.fill(3)[0]))
     assert queue.run({"job": does}, store=store, data_kinds={"job"}).done == 3
@@ -1243,8 +1220,7 @@ def test_a_task_given_back_fetches_no_other(queue: WorkQueue) -> None:
 
 
 def test_fetched_tasks_keep_the_slots_of_their_kind(queue: WorkQueue) -> None:
-    """Two tasks end together, and the store asks for two others before either starts: of a kind
-    with one slot only one is fetched."""
+    """If the store is asked for two before either starts, a kind with one slot gets one."""
     store, slots = Fetching(queue.memory), {"a": 1, "b": 1}
     worker = queue.worker({"a": does, "b": does}, store=store, concurrency=2, slots=slots)
     worker._fetches = True
@@ -1275,8 +1251,7 @@ def test_a_single_run_fetches_no_other_task(queue: WorkQueue) -> None:
 
 
 def test_a_store_that_claims_lots_gets_no_more_than_fit(queue: WorkQueue) -> None:
-    """It is asked for all tasks of a lot before the first starts: no kind exceeds its slots, and
-    none of the worker's limits is exceeded."""
+    """Asked for all of a lot before the first starts, no kind exceeds its slots, nor the worker."""
     asked, handler = list[int](), Together(3)
 
     class Lots(MemoryStore):

@@ -291,8 +291,7 @@ def test_a_mail_is_encrypted_unless_disabled(pem: Certificate, tmp_path: Path) -
 
 
 def test_a_login_arrives_or_fails_without_the_password(tmp_path: Path, pem: Certificate) -> None:
-    """User and password reach the server, ASCII or not. A login that fails is reported without the
-    password, and can be mended; to another host it needs verified encryption."""
+    """User and password may have any letters; to another host a login needs verified TLS."""
     for secret in ("plain", "of café"):
         path = secret_file(tmp_path, secret)
         with Server(tls=pem, logins={"me": secret}, login_needed=True) as server:
