@@ -281,6 +281,6 @@ def test_it_runs_as_whom_it_shall() -> None:
 
 def test_many_at_once_do_not_mix() -> None:
     """Programs on several threads fail each with its own output."""
-    with ThreadPoolExecutor(20) as pool:
-        programs = [python(f"raise SystemExit('program {number}')") for number in range(20)]
-        assert [*pool.map(failure_of, programs)] == [f"program {number}" for number in range(20)]
+    with ThreadPoolExecutor(8) as pool:
+        programs = [python(f"raise SystemExit('program {number}')") for number in range(8)]
+        assert [*pool.map(failure_of, programs)] == [f"program {number}" for number in range(8)]
