@@ -632,15 +632,3 @@ def test_text_means_itself(value: str, others: list[str]) -> None:
     assert exactly == [task for task in tasks if nfc(task.error) == nfc(value)]
     assert holding == [task for task in tasks if holds(task.error, value)]
     assert set(holding) <= set(anywhere)
-
-
-def test_an_index_and_a_sieve_agree(writer: Writer, reader: Reader) -> None:
-    """A screen shows the same tasks of a filter as the command line prints."""
-    errors = ("", "421 later", "421 later")
-    words = [{"error": errors[n % 3], "destination": f"d{n % 7}.example"} for n in range(1_200)]
-    tasks = [a_row(n, attempts=n % 5, **fields) for n, fields in enumerate(words)]
-    writer.add_scanned(tasks)
-    found = parse_filter("dest~d[1-3] code=421|tries>=4 !id:7", STATES, NOW)
-    rows = reader.window(Query(filter=found), 0, 10_000, 1, NOW).tasks
-    assert list(rows) == list(select_matching(tasks, found, NOW))
-    assert 0 < len(rows) < 1_200

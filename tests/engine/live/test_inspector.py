@@ -540,19 +540,6 @@ async def test_a_whole_queue_is_tallied(place: Path) -> None:
         assert await inspector.queries.explain(old) == '"age>9d" matches none; 1 without it'
 
 
-async def test_unknown_due_times_are_not_due() -> None:
-    """Then the number of due tasks is unknown, not that of all: it would cause an alert."""
-    memory = MemoryTasks()
-    with memory.condition:
-        for number, due in ((1, None), (2, NOW - 60), (3, 0.0)):
-            task = a_task(number, created=NOW - 600 * number, due=due)
-            memory.put((task.queue, task.id), task)
-    async with inspecting(lambda: MemoryStore(memory), counts(pending=3)) as inspector:
-        await inspector.scan_now()
-        summary = await inspector.tallies.summarize_backlog(NOW)
-    assert (summary.oldest, summary.due, summary.oldest_due) == (NOW - 1800, None, NOW - 1800)
-
-
 async def test_a_tally_is_made_sparingly() -> None:
     """An answer is reused for 20 times as long as it took; a different question is asked now."""
     asked, slow = [], threading.Event()

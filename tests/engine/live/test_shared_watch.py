@@ -221,16 +221,6 @@ def test_a_name_not_utf8_ends_events_of_one_folder(folder: Path, monkeypatch: Mo
         assert others.next() == {"one"}
 
 
-def test_a_folder_made_later_is_followed(folder: Path) -> None:
-    """A folder that is made later is listed, for the files in it before it was followed."""
-    draft = folder.with_name("draft")
-    draft.mkdir()
-    (draft / "there").touch()
-    with watching(folder) as reports:
-        draft.rename(folder.with_name("held"))
-        reports.until({"there"})
-
-
 def test_folders_in_a_folder_made_later_are_followed(folder: Path) -> None:
     """Missing folders in a missing one are found when that one appears, and each after it."""
     above = folder / "A"

@@ -487,19 +487,3 @@ async def test_mail_that_no_task_sends_is_noticed(tmp_path: Path) -> None:
             put_file(tmp_path, a_task(number, state, kind="mail_send"))
         await place.scan()
         await place.until(AlertKind.LOST, is_expected=False)
-
-
-async def test_metrics_are_compared_with_the_counts_of_their_time(tmp_path: Path) -> None:
-    """A run that writes wrong figures is found while the place is followed, until a right one."""
-    async with Follower(tmp_path) as place:
-        for pending, wrong in ((9, True), (0, False)):
-            place.step = 1
-            for _ in range(4):
-                await place.live.wait_for_readings()
-            place.step = 0  # counts of that time are kept for some minutes only
-            new = tmp_path / "metrics" / "queue.tmp"
-            new.write_bytes(render_queue(QueueGauges(pending, 0, 0), {}, place.clock.now))
-            os.utime(new, (place.clock.now,) * 2)
-            new.rename(new.with_suffix(".prom"))
-            alert = await place.until(AlertKind.CONTRADICTION, is_expected=wrong)
-            assert alert is None or alert.text == "queue.prom differs: pending 9, counted 0"

@@ -182,16 +182,6 @@ def test_a_log_that_comes_later_is_known_from_the_first_scan_on(mail_files: Mail
     assert "only 11m of data" in transport.windows[2].reason
 
 
-def test_a_day_of_log_is_read_only_as_far_as_an_hour_goes(mail_files: MailFiles) -> None:
-    """However long the log, no more of it than the last hour goes through our hands."""
-    mail_files.say(*(attempt(86_400 - n) for n in range(0, 82_000, 4)), attempt(3000), sent(3000))
-    before = os.times().user
-    window = mail_files.one().windows[2]
-    assert (window.tally, window.source) == (ONE, Source.LOG)
-    assert mail_files.log.stat().st_size > 2_000_000
-    assert os.times().user - before < 2
-
-
 def test_counters_that_are_watched_say_what_happened_since(mail_files: MailFiles) -> None:
     """Metrics are totals: a window is known once they were watched for so long."""
     mail_files.write_metrics(660, prom({"curl": (100, 90, 10)}))

@@ -15,8 +15,6 @@ from engine.config.place_address import parse_address
 from engine.destinations.destination import Destination
 from engine.destinations.sql_registry import SqlRegistry
 from engine.formats.base.format import Setup
-from engine.formats.kannader.store import KannaderStore
-from engine.formats.kannader.store import make_spool as make_kannader_spool
 from engine.formats.known_formats import setup_for
 from engine.locks import queue_lock
 from engine.locks.lock_file import boot_seconds
@@ -271,21 +269,6 @@ def a_post_office(folder: Path) -> Setup:
 def test_all_readers_find_that_the_scheduler_of_a_mail_spool_is_stopped(tmp_path: Path) -> None:
     """No scheduler runs on it; only a queue of ours has a recorder."""
     assert {alert.kind for alert in alerts_of_all(a_post_office(tmp_path))} == {K.IDLE}
-
-
-def test_all_readers_find_a_sender_with_most_of_the_mail(tmp_path: Path) -> None:
-    """Only a queue of ours has a recorder: its tasks name no sender."""
-    spool = tmp_path / "spool"
-    make_kannader_spool(str(spool))
-    setup = setup_of(spool, tmp_path, "{}\n")
-    with closing(KannaderStore(str(spool), durable=False)) as store:
-        for sender, amount in (("news", 501), ("ana", 19)):
-            to = [f"u{n}@far.example" for n in range(amount)]
-            store.enqueue(f"{sender}@shop.example", to, [b"text\n"])
-    (flood,) = (alert for alert in by_status(setup) if alert.kind is K.FLOOD)
-    assert flood.text == "news@shop.example: 501 of 520"
-    assert flood.text in {alert.text for alert in by_console(setup)}
-    assert flood.text in texts_of_overview(setup)
 
 
 def test_a_full_disk_of_a_mail_spool_is_an_alert(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:

@@ -18,11 +18,10 @@ from engine.policy import RetryPolicy, contract_retries, retries_of, shipped_ret
 from engine.schedules import exponential
 from engine.store import Gone, Store, Unavailable
 from engine.work.handlers import Context, Failed, Fatal
-from engine.work.outcomes import rescue_tasks, task_after_failure
+from engine.work.outcomes import rescue_tasks
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker, WorkerResult
 from tests.engine.task_builders import NOW, Clock, a_task, tasks_in
-from tests.tables import each
 
 WHY = "worker ended while it ran: PID 4711 is gone"
 
@@ -88,18 +87,6 @@ def test_a_task_that_another_finishes_meanwhile_is_left_alone() -> None:
     first, second = rescue_tasks(Overtaken(memory), contract_retries(), NOW, WHY)
     assert isinstance(first.error, Gone) and second.error is None
     assert [(t.id, t.state) for t in tasks_in(store)] == [(a_task(2).id, State.PENDING)]
-
-
-@each(("attempts", "state", "counted", "due"), [
-    (None, State.PENDING, 1, NOW + 60), (0, State.PENDING, 1, NOW + 60),
-    (1, State.PENDING, 2, NOW + 120), (2, State.PENDING, 3, NOW + 240), (3, State.DEAD, 3, 0.0),
-    (9, State.DEAD, 9, 0.0),
-])  # fmt: skip
-def test_the_contracts_table(attempts: int | None, state: State, counted: int, due: float) -> None:
-    """Failures wait 60, 120 and 240 s; the fourth one is the last, with three attempts counted."""
-    task = a_task(state=State.ACTIVE, attempts=attempts)
-    after = task_after_failure(task, "no", contract_retries(), NOW + 0.9)
-    assert (after.state, after.attempts, after.due, after.error) == (state, counted, due, "no")
 
 
 def refuse_edge(store: Store, start: State, end: State, why: str) -> None:
