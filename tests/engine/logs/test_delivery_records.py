@@ -146,15 +146,12 @@ def test_only_a_refusal_for_good_or_a_loss_is_a_refusal(tmp_path: Path) -> None:
 
 
 def test_a_refusal_that_an_operator_retried_is_none() -> None:
-    """One refusal of that recipient less, the latest before the retry; a later one counts."""
+    """One less, the latest before the retry; what is before the kept records is unknown."""
     retry = record(5, RETRIED, "none", "spooled")
     lines = [record(1, "rejected_a: x"), record(2, "rejected_b: x"), retry, record(6, "lost: y")]
     failures = parse_refusals(b"".join(lines)).failures
     assert [each.word for each in failures] == ["lost", "rejected_a"]
 
-
-def test_removed_records_are_known_to_be_missing() -> None:
-    """With as many records as are kept, or in a part of a file, what was earlier is unknown."""
     data = record(1, "rejected_a: x") + record(2, "rejected_b: x")
     assert parse_refusals(data, record_limit=3).since == 0.0
     assert parse_refusals(data, record_limit=2).since == NOON + 1

@@ -100,18 +100,13 @@ def test_a_damaged_file_is_named_and_read_as_far_as_possible(tmp_path: Path) -> 
     assert 1000 < len(lines) - 6000 < 2999
 
 
-def test_the_lines_of_a_task_are_found_in_rotated_files(tmp_path: Path) -> None:
-    """As far back as the task was made."""
-    write_files(tmp_path, ["queue.log.2.gz", "queue.log.1", "queue.log"])
+def test_lines_of_a_task_and_of_the_last_hour_are_in_rotated_files(tmp_path: Path) -> None:
+    """As far back as the task was made, or the hour goes; it is known that none is missing."""
+    expected = write_files(tmp_path, ["queue.log.2.gz", "queue.log.1.gz", "queue.log"])
     log = str(tmp_path / "queue.log")
     assert [each.text for each in find_mentions([log], "line 5", 9).lines] == ["line 5"]
     assert find_mentions([log], "line 5", 9, since=NOON + 100).lines == ()
-
-
-def test_the_last_hour_begins_in_a_rotated_file(tmp_path: Path) -> None:
-    """All its lines come, and it is known that none is missing."""
-    expected = write_files(tmp_path, ["queue.log.2.gz", "queue.log.1.gz", "queue.log"])
-    with closing(RecentLines(str(tmp_path / "queue.log"), reach=30)) as recent:
+    with closing(RecentLines(log, reach=30)) as recent:
         lines = [each.text for each in recent.poll(NOON + 60)]
         assert recent.since == NOON + 30
     assert lines == expected[-len(lines) :]

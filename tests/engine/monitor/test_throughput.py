@@ -28,7 +28,7 @@ def a_flow(
 
 
 def test_rates_are_those_of_the_last_minute() -> None:
-    """Nothing is said before there is a history, nor of now by what was seen an hour ago."""
+    """Nothing is known before there is a history; a counter that begins again loses nothing."""
     assert a_flow(0, 1000).rates(NOW) is None
     assert a_flow(2, 1000, 5, 5).rates(NOW) is None
     assert a_flow(60, 1000, 9, 7).rates(NOW) == Rates(9, 7)
@@ -37,6 +37,16 @@ def test_rates_are_those_of_the_last_minute() -> None:
     assert flow.rates(NOW + 3600) is None
     assert flow.drain(NOW + 3600).text == "?"
     assert set(flow.sparkline(NOW + 3600, 10)) == {None}
+
+    flow = FlowHistory()
+    for second, arrived in enumerate((100, 110, 4, 14)):
+        flow.add(NOW + 10 * second, arrived, 0, {})
+    assert flow.rates(NOW + 30) == Rates(24 / 30, 0)
+    flow, then = a_flow(300, 100, arrived=5), NOW - 3600
+    flow.add(then, 9, 9, {State.PENDING: 1})
+    assert flow.rates(then) is None
+    assert flow.drain(then).trend is Trend.UNKNOWN
+    assert [cell for cell in flow.sparkline(then, 10) if cell is not None] == [1.0]
 
 
 @pytest.mark.parametrize("is_recorded_first", [True, False])
@@ -68,19 +78,6 @@ def test_a_recording_before_the_first_sample_fills_the_history(is_recorded_first
     flow.add(NOW, 7, 2, {State.PENDING: 5})
     growth = flow.growth(State.PENDING, NOW)
     assert growth is not None and growth.tasks == 2
-
-
-def test_a_counter_that_begins_again_loses_nothing() -> None:
-    """New counts are added; after a clock was set back, the repeated time is unknown."""
-    flow = FlowHistory()
-    for second, arrived in enumerate((100, 110, 4, 14)):
-        flow.add(NOW + 10 * second, arrived, 0, {})
-    assert flow.rates(NOW + 30) == Rates(24 / 30, 0)
-    flow, then = a_flow(300, 100, arrived=5), NOW - 3600
-    flow.add(then, 9, 9, {State.PENDING: 1})
-    assert flow.rates(then) is None
-    assert flow.drain(then).trend is Trend.UNKNOWN
-    assert [cell for cell in flow.sparkline(then, 10) if cell is not None] == [1.0]
 
 
 def test_a_task_leaves_once() -> None:
@@ -136,7 +133,7 @@ def test_a_queue_is_dry_and_a_state_grows() -> None:
 
 
 def test_a_backlog_drains_grows_or_stays() -> None:
-    """How the backlog went for two minutes says when it will be gone, or that it will not."""
+    """Two minutes show when it will be gone; once more come than leave, or die, it has no time."""
     for flow, course, seconds, words in (
         (FlowHistory(), Trend.UNKNOWN, None, "?"),
         (a_flow(5, 10), Trend.UNKNOWN, None, "?"),
@@ -151,9 +148,6 @@ def test_a_backlog_drains_grows_or_stays() -> None:
         got = flow.drain(NOW)
         assert (got.trend, got.seconds, got.text) == (course, seconds, words)
 
-
-def test_a_backlog_that_has_begun_to_grow_has_no_time() -> None:
-    """Once more come in a minute than leave, it grows, with any slope; the dead leave, too."""
     flow, dying = FlowHistory(), FlowHistory()
     for second in range(121):
         left = 5 * min(second, 50) + max(0, second - 50)

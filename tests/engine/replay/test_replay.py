@@ -410,6 +410,7 @@ def test_two_replays_share_one_bucket(place: Place) -> None:
 def test_on_its_own_thread_it_can_be_polled_and_closed(place: Place) -> None:
     """Started, it goes on by itself; what it shows is whole at each moment; closed, it ends."""
     tasks, place.works = place.dead(*["ok"] * 4), 0
+    place.replay(tasks, AT_ONCE).close()  # one that was not started
     replay = place.replay(tasks, ReplayPace(2.0, (1,), 1e9), idle=None)
     paused = threading.Event()
     replay.start()

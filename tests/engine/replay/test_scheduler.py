@@ -61,7 +61,7 @@ def step(course: ReplayState, now: float = NOW) -> Step:
 
 
 def test_it_goes_from_one_to_ten_to_the_rate() -> None:
-    """One is sent and waited for, then ten are, and then as many as there are tokens."""
+    """One is sent and waited for, then ten, then the rate, in portions; or without canaries."""
     course = begun()
     for size, start, outcomes in ((1, 0, "1 outcome"), (10, 1, "10 outcomes")):
         assert step(course) == Send(size)
@@ -72,9 +72,6 @@ def test_it_goes_from_one_to_ten_to_the_rate() -> None:
     assert course.next_step(NOW, 0, NOW + 3) == Wait(NOW + 3, "the rate")
     assert step(course) == Send(89)
 
-
-def test_without_canaries_it_begins_at_the_rate() -> None:
-    """Without a rate in portions, so that an order is heard between two."""
     assert step(begun(canary=())) == step(begun(canary=(0,))) == Send(100)
     many = 10 * scheduler.MAX_TASKS_PER_STEP
     portion = begun(many, canary=(), rate=None).next_step(NOW, many)

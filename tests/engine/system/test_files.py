@@ -245,8 +245,8 @@ def test_a_published_file_is_there_as_a_whole(tmp_path: Path, monkeypatch: Monke
     assert (path.read_bytes(), [p.name for p in tmp_path.iterdir()]) == (b"new", ["queue.prom"])
 
 
-def test_a_file_has_its_mode_under_any_umask(tmp_path: Path) -> None:
-    """A new file has the mode that is asked for, with a strict umask and with none."""
+def test_a_file_has_its_mode_under_any_umask(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """A new file has the mode that is asked for, and missing folders that of the contract."""
     folder = os.open(tmp_path, os.O_RDONLY)
     before = os.umask(0)
     try:
@@ -260,9 +260,6 @@ def test_a_file_has_its_mode_under_any_umask(tmp_path: Path) -> None:
         os.umask(before)
         os.close(folder)
 
-
-def test_folders_are_made_down_to_the_last(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
-    """What is missing is made with the contract's mode, under any umask; once is enough."""
     umask = os.umask(0o077)
     monkeypatch.chdir(tmp_path)
     for path in (f"{tmp_path}/a/b/c", f"{tmp_path}/a/b/c/", "r/s", "r/s"):

@@ -34,7 +34,7 @@ def test_an_installed_template_replaces_ours(tmp_path: Path) -> None:
 
 
 def test_every_placeholder_is_replaced_by_its_escaped_value() -> None:
-    """No value becomes markup or another placeholder; a missing value is empty."""
+    """No value becomes markup or another placeholder; a missing one leaves no empty marks."""
     values = {
         name: f'<{name}> & "x" {{DATE}}' for name in PLACEHOLDER_NAMES if not name.endswith("_HTML")
     }
@@ -51,9 +51,6 @@ def test_every_placeholder_is_replaced_by_its_escaped_value() -> None:
     assert page.startswith("NFTBAN_VERSION= HOSTNAME= SERVER_IP=")
     assert page.endswith(" {color: red} {OTHER} {date}")
 
-
-def test_what_is_not_known_leaves_no_empty_marks() -> None:
-    """Without a company and an address our template has neither an empty tag nor two spaces."""
     values = dict.fromkeys(PLACEHOLDER_NAMES, "x") | {"COMPANY_NAME": "", "SERVER_IP": ""}
     page = template.Template().wrap_body("body", values)
     assert "<strong>" not in page
