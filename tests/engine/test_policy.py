@@ -66,15 +66,13 @@ def test_no_wait_exceeds_the_ceiling(base: float, ceiling: float, limit: int, re
 def test_a_clock_that_jumped_parks_no_task() -> None:
     """A due time beyond a week is not believed; the moment itself, and none, are due."""
     for due, written, trusted in (
-        (0.0, NOW, 0.0),
-        (NOW + 900, NOW, NOW + 900),
+        (0.0, NOW, 0.0), (NOW + 900, NOW, NOW + 900),
         (NOW + MAX_WAIT_SECONDS, NOW, NOW + MAX_WAIT_SECONDS),
         (NOW + MAX_WAIT_SECONDS + 1, NOW - 10, NOW - 10 + MAX_WAIT_SECONDS),
         (NOW + 10 * MAX_WAIT_SECONDS, NOW - MAX_WAIT_SECONDS - 1, NOW - 1),
         (NOW + 10 * MAX_WAIT_SECONDS, NOW + 9 * MAX_WAIT_SECONDS, NOW),
-        (inf, NOW, NOW + MAX_WAIT_SECONDS),
-        (nan, NOW, NOW + MAX_WAIT_SECONDS),
-    ):
+        (inf, NOW, NOW + MAX_WAIT_SECONDS), (nan, NOW, NOW + MAX_WAIT_SECONDS),
+    ):  # fmt: skip
         assert policy.limit_due(due, written, NOW) == trusted
     for moment, is_due in ((None, True), (0.0, True), (NOW, True), (NOW + 0.1, False)):
         assert policy.is_due(a_task()._replace(due=moment), NOW) is is_due
@@ -114,14 +112,9 @@ def test_a_bucket_refills_by_the_time_passed() -> None:
 def test_a_run_each_minute_spends_exactly_the_rate() -> None:
     """Not one token is lost to rounding in 48 hours; after a rest an hour holds a burst more."""
     for per_hour, first, window, two_days in (
-        (1, 60, (1, 2), 48),
-        (3, 20, (5, 6), 144),
-        (5, 12, (9, 10), 240),
-        (6, 10, (10, 11), 288),
-        (20, 3, (24, 25), 960),
-        (40, 2, (44, 45), 1920),
-        (60, 1, (64, 65), 2880),
-    ):
+        (1, 60, (1, 2), 48), (3, 20, (5, 6), 144), (5, 12, (9, 10), 240), (6, 10, (10, 11), 288),
+        (20, 3, (24, 25), 960), (40, 2, (44, 45), 1920), (60, 1, (64, 65), 2880),
+    ):  # fmt: skip
         rate = Rate.with_default_burst(per_hour)
         fresh = spends(Bucket(0, 0), rate, minutes=48 * 60)
         rested = spends(policy.Bucket(rate.burst * policy.UNITS_PER_TOKEN, 0), rate, minutes=60)

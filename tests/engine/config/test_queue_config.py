@@ -296,10 +296,8 @@ def test_the_environment_names_the_file_unless_the_command_line_does(tmp_path: P
     tmp_path.chmod(0o755)
     search, named = [f"{tmp_path}/found"], f"{tmp_path}/named"
     for path, variable, theme in (
-        (None, "", "found"),
-        (None, named, "named"),
-        (f"{tmp_path}/option", named, "option"),
-    ):
+        (None, "", "found"), (None, named, "named"), (f"{tmp_path}/option", named, "option"),
+    ):  # fmt: skip
         assert load_config(path, {"SPOOLDECK_CONFIG": variable}, search).theme == theme
     missing = f"{tmp_path}/missing"
     for path, expected in ((missing, f"{missing}: No such file"), ("x", "an absolute path, not")):

@@ -52,13 +52,11 @@ def test_a_name_is_replaced_by_its_clauses() -> None:
     again = parse_filter(found.text)
     assert [clause.terms for clause in again.clauses] == [clause.terms for clause in found.clauses]
     texts = {
-        "not @old": "not (age>2h !healthz)",
-        "!@both|x": "!(550|421)|x",
+        "not @old": "not (age>2h !healthz)", "!@both|x": "!(550|421)|x",
         "x or @old": "(x or (age>2h !healthz))",
         "(@old or @both) x": "((age>2h !healthz) or (550|421)) x",
-        "@neither|x": "(not healthz)|x",
-        "!@neither": "!(not healthz)",
-    }
+        "@neither|x": "(not healthz)|x", "!@neither": "!(not healthz)",
+    }  # fmt: skip
     for text, expanded in texts.items():
         found = parse_filter(text, saved=lookup)
         assert found.text == expanded
@@ -139,11 +137,9 @@ def test_a_word_that_became_an_operator_is_refused(environ: dict[str, str], path
     """A text without brackets may be of a version in which `or` and parentheses were words: it is
     refused, and both meanings are shown. Saved again or edited, it is found."""
     old = {
-        "gmail or 421": 'gmail "or" 421',
-        "gmail NOT": 'gmail "NOT"',
-        "(a b|(c) d(e": '"(a" b|"(c)" "d(e"',
-        "kind=(a !and": 'kind="(a" !"and"',
-    }
+        "gmail or 421": 'gmail "or" 421', "gmail NOT": 'gmail "NOT"',
+        "(a b|(c) d(e": '"(a" b|"(c)" "d(e"', "kind=(a !and": 'kind="(a" !"and"',
+    }  # fmt: skip
     for text, quoted in old.items():
         path.write_text(json.dumps({"mine": text, "other": "x"}))
         parse = lambda name: parse_filter(f"@{name}", saved=lookup_in(environ))  # noqa: E731

@@ -51,16 +51,13 @@ def test_each_setting_has_its_source(path: Path) -> None:
     rows = sources(path, {f"NFTBAN_{name}": str(value) for name, value in names.items()})
     expected = {
         "places": ("[redis://ann@h/0, /srv/q]", f"{path}:1"),
-        "theme": ("night", f"{path}:2"),
-        "alerts.dlq": ("3 tasks", f"{path}:4"),
-        "alerts.oldest": ("1h00m", source.DEFAULT),
-        "queue.max_retries": ("2", f"{path}:11"),
+        "theme": ("night", f"{path}:2"), "alerts.dlq": ("3 tasks", f"{path}:4"),
+        "alerts.oldest": ("1h00m", source.DEFAULT), "queue.max_retries": ("2", f"{path}:11"),
         "queue.rate": ("per_hour=600 burst=5", f"{path}:11"),
         "queue.backoff_base": ("5s", "variable NFTBAN_QUEUE_BACKOFF_BASE_SECONDS"),
-        "queue.max_pending": ("50 tasks", f"{conf}:2"),
-        "queue.durable": ("true", source.DEFAULT),
+        "queue.max_pending": ("50 tasks", f"{conf}:2"), "queue.durable": ("true", source.DEFAULT),
         "handlers.report.environment.PIN": (NOT_SHOWN, f"{path}:10"),
-    }
+    }  # fmt: skip
     assert {key: rows[key][1:] for key in expected} == expected
 
 

@@ -199,11 +199,9 @@ def test_cpu_and_io_between_two_readings() -> None:
     for other in (a_reading(when=99.9), *(a_reading(when=90.0, **fields) for fields in others)):
         assert stats_delta(other, a_reading()) is None
     for done, works in (
-        (ProcessDelta(5.0, 0.05, 400), False),
-        (ProcessDelta(5.0, 0.2, 0), True),
-        (ProcessDelta(5.0, 0.0, 5 * 65536), True),
-        (ProcessDelta(5.0, 0.0, None), False),
-    ):
+        (ProcessDelta(5.0, 0.05, 400), False), (ProcessDelta(5.0, 0.2, 0), True),
+        (ProcessDelta(5.0, 0.0, 5 * 65536), True), (ProcessDelta(5.0, 0.0, None), False),
+    ):  # fmt: skip
         assert done.is_working is works
 
 
@@ -213,9 +211,7 @@ def test_the_state_in_words() -> None:
     for fields, words in (
         ({}, "sleeps, waits for a child to end (do_wait)"),
         ({"waits": "new_in_7_1"}, "sleeping in new_in_7_1"),
-        ({"waits": ""}, "sleeps"),
-        ({"state": "D", "waits": "io_schedule"}, disk),
-        ({"state": "R"}, "runs"),
-        ({"state": "Q"}, "is in state Q"),
-    ):
+        ({"waits": ""}, "sleeps"), ({"state": "D", "waits": "io_schedule"}, disk),
+        ({"state": "R"}, "runs"), ({"state": "Q"}, "is in state Q"),
+    ):  # fmt: skip
         assert process_stats.describe_state(a_reading(**fields)).startswith(words)

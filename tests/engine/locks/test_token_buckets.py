@@ -19,13 +19,11 @@ def test_a_kind_waits_for_the_slowest_of_its_buckets() -> None:
     """It waits for the slowest of those that it draws on, and for no other."""
     empty = BucketState(ALL_KINDS, 0, 5, NOW + 9.0)
     for buckets, when in (
-        ((), 0.0),
-        ((empty._replace(tokens=1),), 0.0),
-        ((empty,), NOW + 9.0),
+        ((), 0.0), ((empty._replace(tokens=1),), 0.0), ((empty,), NOW + 9.0),
         ((empty, BucketState("mail", 0, 5, NOW + 90.0)), NOW + 90.0),
         ((empty._replace(tokens=1), BucketState("report", 0, 5, NOW + 90.0)), 0.0),
         ((BucketState(ALL_KINDS, 0, 0, None),), inf),
-    ):
+    ):  # fmt: skip
         assert token_buckets.next_token_at(buckets, "mail") == when
 
 

@@ -133,17 +133,10 @@ def test_the_state_at_a_moment() -> None:
     minutes after its first steps."""
     middle, history = MissingSpan(NOW - 90, NOW - 20), a_tape(-100, -90, -20)
     for at, found in (
-        (-100, -100),
-        (-99.9, -100),
-        (-90.1, -100),
-        (-90, -90),
-        (-90 + MAX_SAMPLE_AGE_SECONDS, -90),
-        (-20, -20),
-        (-90 + MAX_SAMPLE_AGE_SECONDS + 0.1, middle),
-        (-20.1, middle),
-        (500, MissingSpan(NOW - 20, None)),
-        (-100.1, MissingSpan(None, NOW - 100)),
-    ):
+        (-100, -100), (-99.9, -100), (-90.1, -100), (-90, -90), (-90 + MAX_SAMPLE_AGE_SECONDS, -90),
+        (-20, -20), (-90 + MAX_SAMPLE_AGE_SECONDS + 0.1, middle), (-20.1, middle),
+        (500, MissingSpan(NOW - 20, None)), (-100.1, MissingSpan(None, NOW - 100)),
+    ):  # fmt: skip
         sample = history.at(NOW + at)
         if isinstance(found, MissingSpan):
             assert sample == found

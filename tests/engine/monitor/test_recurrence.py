@@ -194,10 +194,8 @@ def test_successes_count_only_for_the_destinations_of_the_error() -> None:
     cluster = Errors(destinations=(PEER,))
 
     for sent_to, words in (
-        ({}, "?"),
-        (dict.fromkeys(ids, OTHER), "?"),
-        (dict.fromkeys(ids, PEER), "no (40m)"),
-    ):
+        ({}, "?"), (dict.fromkeys(ids, OTHER), "?"), (dict.fromkeys(ids, PEER), "no (40m)"),
+    ):  # fmt: skip
         (now,) = check_recurrences([cluster], events, NOW, sent_to=sent_to)
         assert now.text == words
         not_counted = "10 succeeded since to other or unknown destinations: not counted"

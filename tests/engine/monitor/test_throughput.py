@@ -135,16 +135,14 @@ def test_a_queue_is_dry_and_a_state_grows() -> None:
 def test_a_backlog_drains_grows_or_stays() -> None:
     """Two minutes show when it will be gone; once more come than leave, or die, it has no time."""
     for flow, course, seconds, words in (
-        (FlowHistory(), Trend.UNKNOWN, None, "?"),
-        (a_flow(5, 10), Trend.UNKNOWN, None, "?"),
-        (a_flow(120, 0), Trend.EMPTY, None, "-"),
-        (a_flow(120, 7), Trend.IDLE, None, "?"),
+        (FlowHistory(), Trend.UNKNOWN, None, "?"), (a_flow(5, 10), Trend.UNKNOWN, None, "?"),
+        (a_flow(120, 0), Trend.EMPTY, None, "-"), (a_flow(120, 7), Trend.IDLE, None, "?"),
         (a_flow(120, 70, arrived=1, left=1), Trend.GROWING, None, "growing"),
         (a_flow(120, 70, arrived=2, left=1, dead=1), Trend.GROWING, None, "growing"),
         (a_flow(240, 61, left=0.5), Trend.DRAINING, pytest.approx(122.0, 0.01), "2m"),
         (a_flow(120, 1204, arrived=9, left=7), Trend.GROWING, None, "growing"),
         (a_flow(120, 102, arrived=4, left=5), Trend.DRAINING, pytest.approx(102.0, 0.01), "1m"),
-    ):
+    ):  # fmt: skip
         got = flow.drain(NOW)
         assert (got.trend, got.seconds, got.text) == (course, seconds, words)
 

@@ -185,10 +185,8 @@ NONSENSE += [
 HEADS: list[Any] = [
     *({"planned": planned} for planned in (float("inf"), -1, "9" * 5000)),
     *({"who": who} for who in ("ana", {"user": ["a"]})),
-    {"when": float("nan")},
-    {"verb": 7},
-    {"values": [1]},
-]
+    {"when": float("nan")}, {"verb": 7}, {"values": [1]},
+]  # fmt: skip
 
 
 def test_a_line_of_nonsense_changes_nothing(journal: Journal) -> None:
@@ -428,12 +426,10 @@ def test_a_journal_that_is_removed_is_noticed(lose: str, journal: Journal) -> No
 MASKED = {
     "kim@example.net": "...@example.net",
     "to:kim@example.net,ana@example.org": "to:...@example.net,...@example.org",
-    '"kim k."@example.net': "...@example.net",
-    "<kim+tag@[192.0.2.1]>": "<...@[192.0.2.1]>",
+    '"kim k."@example.net': "...@example.net", "<kim+tag@[192.0.2.1]>": "<...@[192.0.2.1]>",
     "kim@example.net@example.org": "...@...@example.org",
-    "k\u00efm@example.net": "...@example.net",
-    "ops @ home": "ops @ home",
-}
+    "k\u00efm@example.net": "...@example.net", "ops @ home": "ops @ home",
+}  # fmt: skip
 
 
 def test_no_address_and_no_content_in_the_journal(journal: Journal) -> None:

@@ -356,12 +356,9 @@ def test_the_plan_shows_whether_the_rate_can_be_kept() -> None:
         assert (replay_estimate.sentences, replay_estimate.working) == (sentences, seconds)
         assert replay_estimate.runs == (100 if seconds else None)
     for began, apart in (
-        ([], None),
-        ([0, 300], None),
-        ([0, 300, 600], 300),
-        ([600, 0, 1500, 300, 900], 300),
+        ([], None), ([0, 300], None), ([0, 300, 600], 300), ([600, 0, 1500, 300, 900], 300),
         ([0, 0.2, 0.4, 0.6, 900], 0.2),
-    ):
+    ):  # fmt: skip
         assert measure_run_interval(began) == pytest.approx(apart)
 
 
@@ -370,10 +367,8 @@ def test_the_time_between_runs_is_the_longest_one_lately() -> None:
     each_minute_five = [60.0 * minute + task for minute in range(3) for task in range(5)]
     an_outage_before = [0.0, 5000.0, 5010.0, 5025.0]
     for times, runs in (
-        ([], RunTimes()),
-        ([100.0, 40.0], RunTimes(100.0, None)),
-        ([160.0, 40.0, 100.0], RunTimes(160.0, 60.0)),
-        (each_minute_five, RunTimes(124.0, 56.0)),
+        ([], RunTimes()), ([100.0, 40.0], RunTimes(100.0, None)),
+        ([160.0, 40.0, 100.0], RunTimes(160.0, 60.0)), (each_minute_five, RunTimes(124.0, 56.0)),
         (an_outage_before, RunTimes(5025.0, 15.0)),
-    ):
+    ):  # fmt: skip
         assert measure_runs(times) == runs

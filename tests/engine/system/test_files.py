@@ -346,13 +346,10 @@ def test_a_socket_is_bound_with_its_mode(folder_fd: int, tmp_path: Path) -> None
 def test_a_value_is_written_for_any_shell() -> None:
     """Four characters are escaped, controls become spaces, what is not ASCII an underscore."""
     written = {
-        "": 'K=""',
-        "a b": 'K="a b"',
-        '"$`\\': 'K="\\"\\$\\`\\\\"',
-        "a\nb\tc\x7f\x1b": 'K="a b c  "',
-        "caf\u00e9\u202e\udcff\x9b": 'K="caf____"',
+        "": 'K=""', "a b": 'K="a b"', '"$`\\': 'K="\\"\\$\\`\\\\"',
+        "a\nb\tc\x7f\x1b": 'K="a b c  "', "caf\u00e9\u202e\udcff\x9b": 'K="caf____"',
         "!#'~;&|<>*": 'K="!#\'~;&|<>*"',
-    }
+    }  # fmt: skip
     assert {value: files.format_assignment("K", value)[:-1] for value in written} == written
 
 
@@ -360,24 +357,20 @@ KEY, CLOSING, CONTROL = "expected KEY", "has no closing quote", "a control chara
 MORE = "unexpected characters after K"
 OTHERWISE: dict[str, tuple[bytes, ...]] = {
     "control character in a comment": (b'# \x1b\nK="v"\n',),
-    "empty: a write was interrupted": (b"",),
-    "no newline at its end": (b'K="v"',),
+    "empty: a write was interrupted": (b"",), "no newline at its end": (b'K="v"',),
     "not UTF-8 at byte 3": (b'K="\xff"\n',),
     'line 1: expected KEY="value"': (b"K=v\n", b"K='v'\n"),
     KEY: (b' K="v"\n', b'="v"\n', b'0K="v"\n', b'K-L="v"\n', b'export K="v"\n', b"junk\n"),
     f"line 1: {KEY}": ('\u00c9="v"\n'.encode(),),
     f"line 1: K {CLOSING}": (b'K="v\n', b'K="v\nw"\n'),
-    "continues in the next line": (b'K="v\\\n',),
-    "line 1": (b'K="a\\nb\\"\n"\n',),
-    CLOSING: (b'K="v\\"\n',),
-    "has an unescaped \\$": (b'K="$(id)"\n',),
+    "continues in the next line": (b'K="v\\\n',), "line 1": (b'K="a\\nb\\"\n"\n',),
+    CLOSING: (b'K="v\\"\n',), "has an unescaped \\$": (b'K="$(id)"\n',),
     "has an unescaped `": (b'K="`id`"\n',),
     MORE: (b'K="v"; id\n', b'K="v"#c\n', b'K="v"w\n', b'K="v" w\n', b'K="v"\r\n'),
     CONTROL: (b'K="v\r"\n', b'K="\x1b"\n', b'K="\x00"\n'),
-    "line 3: unknown key L": (b'\n\nL="v"\n',),
-    "line 2: K is repeated": (b'K="v"\nK="w"\n',),
+    "line 3: unknown key L": (b'\n\nL="v"\n',), "line 2: K is repeated": (b'K="v"\nK="w"\n',),
     "line 1: K has a backslash after a non-ASCII character": ('K="\u4f60\\\\"\n'.encode(),),
-}
+}  # fmt: skip
 
 
 def test_what_shells_could_read_otherwise_is_refused() -> None:

@@ -1045,11 +1045,9 @@ def test_a_row_is_named_once_the_store_has_the_outcome(queue: WorkQueue) -> None
         "done": lambda task, context: HandlerResult({"status": 200}, "done"),
         "fatal": fails(Fatal("[HTTP_404] no", row="fatal")),
         "kept": lambda task, context: HandlerResult(None, ""),
-        "plain": lambda task, context: {"status": 200},
-        "fatal kept": fails(Fatal("no")),
-        "failed": fails(Failed("no")),
-        "lost": lose,
-    }
+        "plain": lambda task, context: {"status": 200}, "fatal kept": fails(Fatal("no")),
+        "failed": fails(Failed("no")), "lost": lose,
+    }  # fmt: skip
     for number, kind in enumerate(handled):
         queue.add(kind, number)
     queue.run(handled, after_outcome=after)
