@@ -411,16 +411,6 @@ def test_a_lock_of_pid_1_is_shown_and_left_alone(path: Path, start: Start, form:
     assert is_unharmed(keeper)
 
 
-def test_a_lock_without_flock_that_names_pid_1(path: Path) -> None:
-    """In the contract's form it is respected; in ours PID 1 has released it."""
-    written(path, naming(1, FORMS[0]))
-    with pytest.raises(LockBusy, match="PID 1 is running"):
-        acquire_lock(str(path), THRESHOLD)
-    left_alone(path, "PID 1 is never signalled")
-    written(path, naming(1, FORMS[1]))
-    assert taken_over(path) == "PID 1 released it"
-
-
 @needs_namespace
 def test_pid_1_itself_saw_no_signal(path: Path) -> None:
     """In a container any form of lock may name it, flock or not: it is never signalled."""
@@ -450,22 +440,6 @@ def test_any_change_at_any_system_call_of_the_breaker(path: Path, twist: str) ->
     meets one of the fates of `lock_rivals`: one process has the lock in the end, the others know
     why not, and none but the first holder is signalled."""
     assert int(duel("number" in twist, "twists", str(path), twist).split()[0]) > 100
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_zombies_lock_is_taken_over(path: Path, start: Start, form: str) -> None:
-    """A holder that is not yet waited for has released its flock; none is signalled."""
-    worker = holding(start, path, PLAIN)
-    if form != "our form":
-        written(path, naming(worker.pid, form))
-    worker.kill()
-    os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
-    inode, evidence = path.stat().st_ino, examine_lock(str(path), THRESHOLD)
-    lock, lines = freed(path)
-    assert (path.stat().st_ino, lock.taken_over) == (inode, f"PID {worker.pid} is gone")
-    assert (evidence.verdict, lines) == (Verdict.STALE, [])
-    assert lock_file.process_stat(worker.pid)[0] == "Z"
-    lock.release()
 
 
 WATCHED = """
@@ -618,15 +592,3 @@ def test_no_new_date_moves_the_age(path: Path, start: Start, silent: int, verdic
         assert moved.age == pytest.approx(still.age, abs=0.1)
     assert still.age == pytest.approx(silent, abs=60)
     release(worker)
-
-
-def test_a_lock_of_ours_from_the_future_is_as_fresh_as_can_be(path: Path, start: Start) -> None:
-    """Its holder is running and not signalled; once it is gone the lock is stale."""
-    worker, behind = holding(start, path, PLAIN), lock_processes.later(-3600)
-    evidence = examine_lock(str(path), THRESHOLD, **behind)
-    with pytest.raises(LockBusy, match="is running"):
-        free_lock(str(path), THRESHOLD, say=pytest.fail, **behind)
-    kill(worker)
-    assert (evidence.verdict, evidence.age) == (Verdict.HELD, 0.0)
-    with free_lock(str(path), THRESHOLD, say=pytest.fail, **behind) as lock:
-        assert lock.taken_over == f"PID {worker.pid} is gone"

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from engine.model import State
 from engine.monitor.throughput import HISTORY_SECONDS, Drain, FlowHistory, Rates, Sample, Trend
-from engine.text.times import format_duration, format_rough_duration
 
 NOW = 1_795_167_600.0
 """A whole multiple of ten minutes."""
@@ -190,12 +189,3 @@ def test_it_stays_small_and_answers_every_question(steps: list[tuple[float, int]
         assert (flow.drain(now).seconds or 0) >= 0
         assert len(flow.sparkline(now, 10)) == 10
     assert len(flow._samples) <= HISTORY_SECONDS / 0.5 + 62
-
-
-def test_a_duration_fits_six_cells() -> None:
-    """It fits a narrow column; a rough one has no seconds from a minute on."""
-    spelled = {0: "0s", 3.2: "3s", 102: "1m42s", 59.6: "1m00s", 4620: "1h17m", 525_600: "6d02h"}
-    spelled |= {1e12: "99999d", -5: "0s"}
-    rough = {0: "0s", 59: "59s", 59.9: "59s", 60: "1m", 119: "1m", 2820: "47m", 7980: "2h13m"}
-    assert {seconds: format_duration(seconds) for seconds in spelled} == spelled
-    assert {seconds: format_rough_duration(seconds) for seconds in rough} == rough
