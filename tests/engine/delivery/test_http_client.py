@@ -268,14 +268,10 @@ def hasty(status: int) -> Iterator[int]:
         thread.join()
 
 
-def test_a_peer_without_tls_is_not_a_https_peer() -> None:
-    """The handshake fails with the code TLS."""
+def test_a_peer_that_answers_at_once_has_answered() -> None:
+    """Without TLS it is no HTTPS peer; by 413 and a close it refuses a large body."""
     with hasty(400) as port, client("localhost") as http:
         assert failure(http, f"https://localhost:{port}/").startswith("[TLS] ")
-
-
-def test_an_early_answer_is_read_although_the_peer_reads_no_further() -> None:
-    """A peer that refuses a large body by 413 and closes has answered."""
     with hasty(413) as port, client() as http:
         assert http.send("POST", f"http://127.0.0.1:{port}/", body=bytes(5 << 20)).status == 413
 
