@@ -156,9 +156,7 @@ def test_a_bucket_holds_no_more_than_its_burst_wherever_the_clock_jumps(
 
 
 @given(RATES, BUCKETS, st.lists(st.integers(0, 1000)))
-def test_refilling_often_brings_what_refilling_once_does(
-    rate: Rate, bucket: Bucket, steps: list[int]
-) -> None:
+def test_refilling_often_brings_what_one_does(rate: Rate, bucket: Bucket, steps: list[int]) -> None:
     """Looking often changes nothing; a token is there at the second that is said, none before."""
     often = policy.refill_bucket(bucket, rate, bucket.stamp)
     when = policy.next_token_time(often, rate)

@@ -124,9 +124,7 @@ METADATA = data_for("http://169.254.169.254/latest")
     ("sipher", b"null", "[BAD_DATA] expected a JSON object"),
     ("default", METADATA, "[BLOCKED_URL] 169.254.169.254: a metadata service"),
 ])  # fmt: skip
-def test_what_no_further_attempt_can_change_is_fatal(
-    deliveries: Deliveries, profile: str, data: bytes, why: str
-) -> None:
+def test_bad_data_is_fatal(deliveries: Deliveries, profile: str, data: bytes, why: str) -> None:
     """Nothing is sent, and no registry gets a row for it."""
     failure = failure_of(deliveries.handler(profile, gates=True), data)
     assert type(failure) is Fatal

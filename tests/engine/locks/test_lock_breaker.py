@@ -114,9 +114,7 @@ def test_a_stuck_holder_ends_at_sigterm(path: Path, start: Start) -> None:
 
 
 @pytest.mark.parametrize(("manner", "stopped"), [(lock_processes.DEAF, False), (PLAIN, True)])
-def test_a_holder_that_does_not_end_at_sigterm_is_killed(
-    path: Path, start: Start, manner: str, stopped: bool
-) -> None:
+def test_a_deaf_holder_is_killed(path: Path, start: Start, manner: str, stopped: bool) -> None:
     """A worker that ignores SIGTERM, or was stopped, gets SIGKILL after the grace."""
     worker = holding(start, path, manner)
     if stopped:

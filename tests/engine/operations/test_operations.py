@@ -91,9 +91,7 @@ ONLY_DONE: Edges = {(State.ACTIVE, State.DONE): EDGES[State.ACTIVE, State.DONE]}
     (ONLY_DONE, "purge", State.DONE, "no purge from done here"),
     (ONLY_DONE, "expunge", State.DONE, "no expunge from done here"),
 ])  # fmt: skip
-def test_a_verb_is_offered_where_an_edge_is_open(
-    edges: Edges, verb: str, state: State, refusal: str | None
-) -> None:
+def test_a_verb_needs_an_edge(edges: Edges, verb: str, state: State, refusal: str | None) -> None:
     """Where the edge is refused now, the reason is the store's own."""
     assert plans.verb_refusal(edges, verb, state) == refusal
 
@@ -196,9 +194,7 @@ def kill(*_: object) -> NoReturn:
 
 
 @pytest.mark.parametrize("is_stopped", [True, False])
-def test_no_outcome_waits_for_new_ids(
-    journal: Journal, monkeypatch: MonkeyPatch, is_stopped: bool
-) -> None:
+def test_outcomes_do_not_wait(journal: Journal, monkeypatch: MonkeyPatch, is_stopped: bool) -> None:
     """A process killed while it looks for them has ended its operation."""
     monkeypatch.setattr(RenamingStore, "find_new_ids", kill)
     monkeypatch.setattr(execute, "JOURNAL_BATCH_ROWS", 1)

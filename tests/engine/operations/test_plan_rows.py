@@ -84,9 +84,7 @@ QUERIES = [Query(), PENDING, Query(State.PENDING, descending=True), Query(State.
 
 @pytest.mark.parametrize("verb", ["purge", "hold"])
 @pytest.mark.parametrize("query", [*QUERIES, Query(filter=parse_filter("job"), order="created")])
-def test_a_plan_in_a_table_is_the_plan_in_memory(
-    reader: Reader, verb: str, query: Query, tmp_path: Path
-) -> None:
+def test_a_table_is_an_equal_plan(reader: Reader, verb: str, query: Query, tmp_path: Path) -> None:
     """Equal rows in the same order with the same reasons; its file has no name."""
     small, large = frozen(reader, verb, query)
     assert tuple(large.rows) == small.rows

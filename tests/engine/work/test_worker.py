@@ -225,9 +225,7 @@ def test_the_thread_of_an_ended_handler_claims_the_next_task(queue: WorkQueue) -
     assert len(queue.tasks()) == 1
 
 
-def test_a_free_slot_is_waited_for_by_the_workers_own_thread(
-    queue: WorkQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_worker_waits_for_free_slots(queue: WorkQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     """It computes its wait again: a task to be retried is due before the present one ends."""
     monkeypatch.setattr(queue_lock, "HEARTBEAT_SECONDS", 3600.0)
     went_on, looked = threading.Event(), threading.Event()
