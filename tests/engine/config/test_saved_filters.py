@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.config.saved_filters import SavedFilterError, lookup_in, read_filters, save_filter
-from engine.index.filter_language import BadFilter, format_term, parse_filter
+from engine.index.filter_language import BadFilter, parse_filter
 from engine.system.files import Flock
 from tests.examples import examples
 
@@ -79,13 +79,6 @@ def test_a_wrong_name_is_refused_at_its_column(text: str, at: int, message: str)
     assert refused.value.message.startswith(message)
     assert refused.value.at == at
     assert all(parse_filter(f"@{name}", saved=lookup) for name in ("long", "many"))
-
-
-def test_a_word_with_an_at_sign_is_searched_in_quotes() -> None:
-    """A formatted word that begins with @ has quotes, and means the word."""
-    assert format_term("", "", "@example.com") == '"@example.com"'
-    (clause,) = parse_filter('"@example.com"').clauses
-    assert clause.values[0] == "%@example.com%"
 
 
 def test_a_filter_is_saved_and_found(environ: dict[str, str], tmp_path: Path) -> None:

@@ -181,8 +181,11 @@ def test_a_compressed_answer_is_decoded() -> None:
     assert bodies == [b"plain", b"plain", b""]
 
 
-def test_a_slow_lookup_ends_at_the_timeout() -> None:
-    """The resolver itself has no timeout: as a peer that does not speak first is read."""
+def test_a_cancelled_request_ends() -> None:
+    """A worker that stops waits for no peer; a look-up, itself without a limit, has that of all."""
+    with peer(silent) as one, client() as http:
+        text = failure(http, one.url, is_cancelled=lambda: bool(one.received))
+    assert text.startswith("[CANCELLED]")
 
     def resolve(host: str, port: int) -> list[str]:
         with socket.create_connection(("127.0.0.1", one.port)) as sock:
@@ -193,24 +196,13 @@ def test_a_slow_lookup_ends_at_the_timeout() -> None:
         assert failure(http, "http://slow.example/", timeout=0.1).startswith("[TIMEOUT]")
 
 
-def test_a_cancelled_request_ends() -> None:
-    """A worker that stops does not wait for a peer that does not answer."""
-    with peer(silent) as one, client() as http:
-        text = failure(http, one.url, is_cancelled=lambda: bool(one.received))
-    assert text.startswith("[CANCELLED]")
-
-
 def test_codes_of_the_network() -> None:
-    """No address and a refused connection have their codes, with the peer in the text."""
+    """No address and a refusal have codes; after one that refuses the next address is tried."""
     with peer() as one:
         pass
     with client() as http:
         assert failure(http, one.url).startswith(f"[REFUSED] 127.0.0.1:{one.port}: ")
         assert failure(http, "http://nowhere.invalid/").startswith("[DNS] nowhere.invalid: ")
-
-
-def test_the_next_address_is_tried_if_one_refuses() -> None:
-    """A name with several addresses is reached if one of them answers."""
     with (
         peer(host="127.0.0.2") as one,
         client("127.0.0.0/8", resolve=lambda host, port: ["127.0.0.3", "127.0.0.2"]) as http,

@@ -249,11 +249,17 @@ def test_what_is_no_filter_says_where(text: str, at: int, message: str) -> None:
 
 
 def test_an_operator_in_quotes_or_in_a_longer_word_is_text() -> None:
-    """`"or"` is searched, and so are values and longer words; `format_term` quotes it."""
+    """So is `@x`, as `format_term` writes it; any blank, also a wide one, ends an operator."""
     for text in ('a "or" b', "order and_more notx", "err:or", 'kind="not"', "f(x)", '"(a"'):
         assert all(isinstance(c.node, FilterTerm) for c in parse_filter(text, STATES, NOW).clauses)
-    written = [format_term("", "", word) for word in ("or", "Not", "(a", "b)", "f(x)")]
-    assert written == ['"or"', '"Not"', '"(a"', '"b)"', '"f(x)"']
+    written = [format_term("", "", word) for word in ("or", "Not", "(a", "b)", "f(x)", "@x")]
+    assert written == ['"or"', '"Not"', '"(a"', '"b)"', '"f(x)"', '"@x"']
+    assert parse_filter('"@x"').clauses[0].values[0] == "%@x%"
+
+    for text in ("a or\u00a0b", "a\u2003OR b", "not\u00a0a", "a and\u3000b"):
+        nodes = [clause.node for clause in parse_filter(text).clauses]
+        plain = parse_filter(re.sub(r"\s", " ", text)).clauses
+        assert nodes == [clause.node for clause in plain]
 
 
 COMPLETED = {
@@ -266,14 +272,6 @@ COMPLETED = {
 def test_a_word_is_completed() -> None:
     """Two letters of an operator or a field show the rest, where it can be; not of quoted text."""
     assert {text: filter_language.complete_filter(text) for text in COMPLETED} == COMPLETED
-
-
-def test_any_blank_is_beside_an_operator() -> None:
-    """A blank that is not ASCII, as a keyboard may type it, makes no word of an operator."""
-    for text in ("a or\u00a0b", "a\u2003OR b", "not\u00a0a", "a and\u3000b"):
-        nodes = [clause.node for clause in parse_filter(text).clauses]
-        plain = parse_filter(re.sub(r"\s", " ", text)).clauses
-        assert nodes == [clause.node for clause in plain]
 
 
 def test_few_texts_are_folded_by_python(monkeypatch: pytest.MonkeyPatch) -> None:

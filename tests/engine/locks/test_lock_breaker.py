@@ -317,7 +317,7 @@ def test_the_real_program_is_ended_when_all_fits(path: Path, bash: Bash) -> None
 
 
 def test_a_foreign_lock_that_does_not_fit_is_left_alone(path: Path, bash: Bash) -> None:
-    """Nor is the lock of another script, or one with a later time on its file."""
+    """Of another script, written later, older than its process, or by a date ten years off."""
     script = bash("backup.sh")
     left_alone(path, "does not look like a worker")
     real = bash("nftban_queue_processor.sh")
@@ -325,9 +325,6 @@ def test_a_foreign_lock_that_does_not_fit_is_left_alone(path: Path, bash: Bash) 
     left_alone(path, "was modified after it was written")
     assert is_unharmed(script) and is_unharmed(real)
 
-
-def test_an_old_lock_or_a_clock_that_jumps_harms_no_program(path: Path, bash: Bash) -> None:
-    """A process younger than its lock, or a date ten years off, gets no signal."""
     for jump in (3.2e8, -3.2e8):
         real, clock = bash("nftban_queue_processor.sh"), time.time() + jump
         with contextlib.suppress(LockBusy, UnsafeToSignal):

@@ -68,17 +68,13 @@ def test_the_oldest_output_makes_room(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_clock_set_back_makes_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Later files are full or of another day: the runs since then share a new one."""
+    """Later ones are full or of another day: the runs since then share one; no output has none."""
     monkeypatch.setattr(kept_output, "FILE_BYTES", 1000)
     outputs = outputs_in(tmp_path)
+    outputs.keep("a", KeptOutput(NOW, "exit status 0", b""))
+    assert list(tmp_path.iterdir()) == []
     for ended in (NOW, NOW + DAY):
         outputs.keep("a", KeptOutput(ended, "exit status 0", b"x" * 900))
     for number in range(5):
         outputs.keep("a", KeptOutput(NOW - 60 + number, "exit status 0", b"x" * 100))
     assert len(list((tmp_path / "output").iterdir())) == 3
-
-
-def test_no_output_is_no_file(tmp_path: Path) -> None:
-    """A handler that prints nothing costs no write."""
-    outputs_in(tmp_path).keep("a", KeptOutput(NOW, "exit status 0", b""))
-    assert list(tmp_path.iterdir()) == []

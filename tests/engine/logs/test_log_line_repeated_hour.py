@@ -90,18 +90,14 @@ def test_no_time_is_before_that_of_the_last_line(seconds: int, before: int, expe
     assert parse_local_time(stamp, SET_BACK + before) == SET_BACK + expected
 
 
-def test_the_last_hour_ends_in_the_second_half(tmp_path: Path) -> None:
-    """In the second half, the lines of the last hour are those that were written in it."""
+def test_both_halves_are_told_apart(tmp_path: Path) -> None:
+    """The last hour ends in the second half; a histogram has as many lines in each half."""
     now, path = TIMES[-1], _write_log(tmp_path / "log", format_log_line)
     with closing(RecentLines(path)) as recent:
         times = [line.when for line in recent.poll(now)]
         assert recent.since == now - 3600
     assert [when for when in times if when and when >= now - 3600] == TIMES[-241:]
-
-
-def test_lines_of_both_halves_are_counted_apart(tmp_path: Path) -> None:
-    """A histogram over the repeated hour has as many lines in its first as in its second half."""
-    with closing(MergedLog([_write_log(tmp_path / "log", format_log_line)], 4096)) as book:
+    with closing(MergedLog([path], 4096)) as book:
         book.refresh()
         rates = LineRates(book, TIMES[0])
         run_to_end(rates)

@@ -507,8 +507,8 @@ def test_a_large_file_is_summed_up(end: bool, journal: Journal, monkeypatch: Mon
     assert any(b'"rows"' in text for text in parsed) is not end
 
 
-def test_notes_are_bounded(journal: Journal) -> None:
-    """The last thousand are kept, and none that is longer than 16 KiB."""
+def test_notes_and_files_are_bounded(journal: Journal) -> None:
+    """Of notes the last thousand are kept, none above 16 KiB; a file has at most a gibibyte."""
     op = write_large(journal, True, notes=1500)
     whole = journal_format.OperationLines(journal.lines(op))
     assert [note["number"] for note in whole.notes] == [*range(500, 1500)]
@@ -518,11 +518,6 @@ def test_notes_are_bounded(journal: Journal) -> None:
         file.write(b'{"line": "note", "when": 1, "what": "' + b"x" * 40_000 + b'"}\n')
     whole = journal_format.OperationLines(journal.lines(op))
     assert (whole.notes[-1]["number"], whole.damaged) == (1499, 1)
-
-
-def test_a_file_beyond_a_gibibyte_is_not_read(journal: Journal) -> None:
-    """It is shown with its size as the reason, and costs no time."""
-    op = write_large(journal, False)
     os.truncate(f"{journal.folder}/{op}.jsonl", 4 << 30)
-    operation = journal.operation(op)
+    operation = again(journal).operation(op)
     assert operation is not None and "4,294,967,296 bytes are not read" in operation.intent.reason

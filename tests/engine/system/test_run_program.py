@@ -137,13 +137,15 @@ def test_a_program_is_ended_by_its_limit_with_its_group(
     assert gone(pid)
 
 
-def test_a_program_that_prints_without_end_is_ended_by_the_limit_of_an_act() -> None:
-    """A limit in all holds also for a program whose output never pauses, on either stream."""
+def test_endless_output_ends() -> None:
+    """The limit of an act ends it, on either stream; one in the background is not waited for."""
     for script in ("exec yes", "exec yes >&2"):
         program = RunningProgram(sh(script), total_seconds=0.2)
         assert all(line == b"y" for line in program.lines())
         assert program.end is not None
         assert (program.end.status, program.end.limit) == (-15, "not ended after 0.2 s")
+    lines, end = run_program(sh("echo $$; setsid yes & exit 5"))
+    assert {*lines[1:]} <= {b"y", b""} and end.status == 5
 
 
 @pytest.mark.parametrize("streams", ["2>&1", ">/dev/null", "2>/dev/null"])
@@ -156,12 +158,6 @@ def test_a_background_process_with_our_pipes_is_not_waited_for(streams: str) -> 
     finally:
         os.kill(int(lines[0]), signal.SIGKILL)
     assert (len(lines), end.status, end.last_error, end.limit) == (1001, 7, "bad", "")
-
-
-def test_a_background_process_that_prints_without_end_is_not_waited_for() -> None:
-    """What it prints in half a second after the program's end is read; then no more."""
-    lines, end = run_program(sh("echo $$; setsid yes & exit 5"))
-    assert {*lines[1:]} <= {b"y", b""} and end.status == 5
 
 
 def test_a_reader_that_pauses_loses_nothing() -> None:

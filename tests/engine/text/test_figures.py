@@ -11,12 +11,8 @@ RATES = {
 
 
 def test_a_small_rate_is_shown_in_a_longer_unit() -> None:
-    """Below 0.1 a second a rate is shown per minute or hour, so that only no events are 0.0."""
+    """So that only no events are 0.0; without a unit it is in that of the column's title."""
     assert {per_second: format_rate(per_second) for per_second in RATES} == RATES
-
-
-def test_a_column_repeats_its_unit_only_if_it_differs() -> None:
-    """A number without a unit is in that of the column's title."""
     columns = {0.0: "0.0", 0.7: "0.7", 0.05: "3/h", 118.0: "118"}
     assert {n: format_rate(n / 60, "/min", is_titled=True) for n in columns} == columns
 

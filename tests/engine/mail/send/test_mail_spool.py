@@ -420,21 +420,17 @@ def test_a_mail_is_removed_with_its_folder(spool: MailSpool) -> None:
 # List, count and sweep
 
 
-def test_mails_are_listed_by_age(spool: MailSpool) -> None:
-    """The oldest is first, in either form of name; a name without a time is last."""
+def test_a_spool_is_listed_by_age(spool: MailSpool) -> None:
+    """One never made is empty; else the oldest mail is first, one without a time last."""
+    assert list(spool.read_all()) == []
+    assert spool.depth_and_oldest(NOW) == (0, 0.0)
+    assert spool.sweep(lambda at: NOW - at) == []
+    assert not Path(spool.folder).exists()
     ids = ["mail-2026-01-07T12:01:01Z-b", "mail-20260107T120102Z-c", "mail-2026-01-07T12:01:03Z-a"]
     ids += ["mail-20270107T120102Z-a", "mail-odd"]
     for id in reversed(ids):
         kept(spool, id)
     assert [found.id for found in spool.read_all()] == ids
-
-
-def test_a_spool_that_was_never_made_is_empty(spool: MailSpool) -> None:
-    """Reading, counting and sweeping make no folder."""
-    assert list(spool.read_all()) == []
-    assert spool.depth_and_oldest(NOW) == (0, 0.0)
-    assert spool.sweep(lambda at: NOW - at) == []
-    assert not Path(spool.folder).exists()
 
 
 def test_waiting_mails_are_counted(spool: MailSpool, monkeypatch: pytest.MonkeyPatch) -> None:
