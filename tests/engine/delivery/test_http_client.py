@@ -70,8 +70,7 @@ def test_the_connection_is_made_to_the_address_that_was_judged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "sent"),
-    [(301, "POST"), (302, "POST"), (307, "POST"), (308, "POST"), (303, "GET")],
+    ("status", "sent"), [(301, "POST"), (302, "POST"), (307, "POST"), (308, "POST"), (303, "GET")]
 )
 def test_a_redirect_sends_the_request_again(status: int, sent: str) -> None:
     """Method and body stay, except after 303; no credentials go to another origin."""

@@ -12,12 +12,7 @@ from engine.destinations.destination import Destination
 from engine.logs import task_events
 from engine.logs.log_line import LogLine
 from engine.logs.task_events import TaskEvent
-from engine.monitor.recurrence import (
-    RECENT_SECONDS,
-    ErrorGroup,
-    Recurrence,
-    check_recurrences,
-)
+from engine.monitor.recurrence import RECENT_SECONDS, ErrorGroup, Recurrence, check_recurrences
 from engine.text.error_pattern import fold_error, pattern_name
 
 NOW = 1_800_000_000.0
