@@ -70,7 +70,7 @@ FAULTS: list[tuple[dict[str, Any] | bytes | None, str]] = [
 
 
 @pytest.mark.parametrize(("data", "message"), FAULTS, ids=lambda value: str(value)[:40])
-def test_data_that_is_no_request_is_refused(data: object, message: str) -> None:
+def test_data_that_is_no_request_is_refused(data: Any, message: str) -> None:
     """The first fault is reported in one line; nothing of a request is guessed or omitted."""
     with pytest.raises(DeliveryError, match=r"^\[BAD_DATA\] ") as refused:
         parse_request(json.dumps(GOOD | data).encode() if isinstance(data, dict) else data)

@@ -12,12 +12,8 @@ from hypothesis import strategies as st
 
 from engine.logs import delivery_records
 from engine.logs.delivery_records import FAILED, RETRIED, SPOOLED, SUCCESS, Delivery
-from engine.monitor.delivery_reader import (
-    TAIL_BYTES,
-    DeliveryReader,
-    parse_failures,
-    parse_refusals,
-)
+from engine.monitor import delivery_reader
+from engine.monitor.delivery_reader import DeliveryReader, parse_failures, parse_refusals
 from engine.monitor.mail_monitor import MAX_FAILURES, merge_failures
 from engine.monitor.transport_health import Failure, Refusals
 from tests.engine.task_builders import GOLDEN
@@ -99,7 +95,7 @@ def test_the_file_is_followed_by_its_name(tmp_path: Path) -> None:
     path = tmp_path / "delivery.jsonl"
     deliveries = DeliveryReader(str(path))
     assert deliveries.read() == {}
-    old = record(1, "old") + b" " * TAIL_BYTES + b"\n"
+    old = record(1, "old") + b" " * delivery_reader.TAIL_BYTES + b"\n"
     for data, words in (
         (record(1, "a"), ["a"]), (record(1, "a") + record(2, "b"), ["b", "a"]),
         (old + record(2, "new"), ["new"]),

@@ -17,32 +17,12 @@ from engine.largest_share import LargestShare
 from engine.logs.log_line import format_log_line
 from engine.logs.task_events import NO_TRANSPORT
 from engine.model import LockEvidence, State, Verdict
-from engine.monitor.alerts import (
-    MAX_TEXT_LENGTH,
-    Alert,
-    AlertInputs,
-    AlertKind,
-    Blocked,
-    Goal,
-    Level,
-    LimitUse,
-    Unfinished,
-    Where,
-    find_alerts,
-)
+from engine.monitor import alerts, transport_health
+from engine.monitor.alerts import Alert, AlertInputs, AlertKind, Goal, Level, LimitUse, Where
 from engine.monitor.metrics_check import GAUGES, LAST_RUN
 from engine.monitor.prometheus import QueueGauges, Samples, render_queue
 from engine.monitor.throughput import Growth, RunTimes
-from engine.monitor.transport_health import (
-    CountWindow,
-    DeliveryCounts,
-    Failure,
-    MailBacklog,
-    MailRoutes,
-    Refusals,
-    TransportHealth,
-    TransportSuspension,
-)
+from engine.monitor.transport_health import CountWindow, Failure, Refusals, TransportHealth
 from engine.system import files
 from tests.console_places import Clock, a_task, disk_place, make_spool, put_file
 from tests.engine.monitor.test_transport_health import attempt, given_up
@@ -83,7 +63,7 @@ def prom(age: float = 20, ran: float = 20, **gauges: int) -> Samples:
 
 def a_way(success: int, failures: int, name: str = "curl", refused: int = 0) -> TransportHealth:
     """A transport with so many results in ten minutes."""
-    tally = DeliveryCounts(success + failures, success, failures, refused)
+    tally = transport_health.DeliveryCounts(success + failures, success, failures, refused)
     return TransportHealth(
         name, None, (CountWindow("1m", 60), CountWindow("10m", 600, tally), CountWindow("1h", 3600))
     )
@@ -106,13 +86,14 @@ def after(ago: float, distance: float | None) -> AlertInputs:
 
 def mail(*methods: str, **fields: object) -> AlertInputs:
     """A place with these mail transports, of which curl is suspended."""
-    halted = {"curl": TransportSuspension("curl", NOW - 7200, "ana", "the relay is moved")}
-    return a_sight(routes=MailRoutes(methods, **{"stopped": halted, **fields}))  # type: ignore[arg-type]
+    halt = transport_health.TransportSuspension("curl", NOW - 7200, "ana", "the relay is moved")
+    halted = {"curl": halt}
+    return a_sight(routes=transport_health.MailRoutes(methods, **{"stopped": halted, **fields}))  # type: ignore[arg-type]
 
 
 def blocked(seconds: float) -> AlertInputs:
     """Three tasks without a handler that are due for so many seconds."""
-    return a_sight(blocked=[Blocked("feeds_sync", 3, NOW - seconds, "no handler")])
+    return a_sight(blocked=[alerts.Blocked("feeds_sync", 3, NOW - seconds, "no handler")])
 
 
 def deliveries(known: Destination, **tasks: Any) -> AlertInputs:
@@ -130,7 +111,7 @@ NONE_RUNS, NO_RUN = "CRIT nothing runs: ", "no worker running, 12 tasks are due"
 SUSPENDED = "WARN a suspended transport: curl suspended by ana for 2h00m"
 FULL = "see `doctor`"
 BEFORE = [(NOW - 20, tasks(pending=40))]
-CUT = Unfinished("op-1", "replay", NOW - 1800, who="ana", open=87, planned=179)
+CUT = alerts.Unfinished("op-1", "replay", NOW - 1800, who="ana", open=87, planned=179)
 INLINE = a_way(0, 4, NO_TRANSPORT)
 
 TABLE = [
@@ -294,7 +275,7 @@ def told(alert: Alert) -> str:
 
 def found(inputs: AlertInputs, *limits: float) -> list[Alert]:
     """The alerts of a place, with these limits."""
-    return [*find_alerts(inputs, NOW, Thresholds(*limits))]  # type: ignore[arg-type]
+    return [*alerts.find_alerts(inputs, NOW, Thresholds(*limits))]  # type: ignore[arg-type]
 
 
 @each(("alert_inputs", "expected"), TABLE)
@@ -338,7 +319,8 @@ def test_any_alert_stays_one_safe_line() -> None:
     kinds = [alert.kind for alert in got]
     assert {*kinds} >= {AlertKind.UNREADABLE, AlertKind.TRANSPORT}
     assert kinds.count(AlertKind.UNKNOWN_LOCK) == 1  # not of what is not there
-    assert all(alert.text.isprintable() and len(alert.text) <= MAX_TEXT_LENGTH for alert in got)
+    texts = [alert.text for alert in got]
+    assert all(text.isprintable() and len(text) <= alerts.MAX_TEXT_LENGTH for text in texts)
     assert Goal("/srv/spool", Where.TRANSPORTS, None, HOSTILE) in [alert.target for alert in got]
 
 
@@ -476,7 +458,7 @@ async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
 async def test_mail_that_no_task_sends_is_noticed(tmp_path: Path) -> None:
     """Mails older than a sender needs to queue a task, until there are tasks, in any state."""
     async with Follower(tmp_path) as place:
-        place.room.heap = MailBacklog(2, 3600)
+        place.room.heap = transport_health.MailBacklog(2, 3600)
         while place.live.readings.sending.backlog != place.room.heap:
             await place.live.wait_for_readings()
         place.clock.now += 40

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from engine.locks.token_buckets import BucketState
 from engine.model import State
+from engine.monitor import sample_codec
 from engine.monitor.recorded_history import (
     COARSE_STEP_SECONDS,
     FINE_STEP_SECONDS,
@@ -23,15 +24,7 @@ from engine.monitor.recorded_history import (
     step_time,
 )
 from engine.monitor.recorder import EncodedSample
-from engine.monitor.sample_codec import (
-    _USUAL,
-    MAX_SAMPLE_BYTES,
-    BadSample,
-    RecordedSample,
-    decode_sample,
-    encode_sample,
-    make_sample,
-)
+from engine.monitor.sample_codec import BadSample, RecordedSample, decode_sample, encode_sample
 from engine.monitor.transport_health import WINDOWS, CountWindow, DeliveryCounts, TransportHealth
 from tests.recorder_samples import NOTHING_KNOWN, NOW, a_sample, a_way, an_alert
 
@@ -56,7 +49,8 @@ def test_a_moment_comes_back_as_it_was() -> None:
     assert again._replace(transports=()) == fine._replace(transports=())
     assert again.transports[0].totals == totals
     unread = NOTHING_KNOWN._replace(name="x", unavailable="No such file")
-    lost = make_sample(unread, RecordedSample(NOW, "a console", tokens="no limits file"))
+    taken = RecordedSample(NOW, "a console", tokens="no limits file")
+    lost = sample_codec.make_sample(unread, taken)
     assert decode_sample(encode_sample(lost), "x") == lost
 
 
@@ -73,12 +67,12 @@ def test_a_moment_is_bounded(ways: list[str], alerts: list[str], words: str, num
     )
     data = encode_sample(sample)
     again = decode_sample(data, "x")
-    assert len(data) <= MAX_SAMPLE_BYTES
+    assert len(data) <= sample_codec.MAX_SAMPLE_BYTES
     assert again.counts[State.PENDING] == number
     assert (again.oldest, again.due, again.rates) == (sample.oldest, sample.due, sample.rates)
 
 
-@given(st.binary(max_size=MAX_SAMPLE_BYTES))
+@given(st.binary(max_size=sample_codec.MAX_SAMPLE_BYTES))
 def test_other_bytes_are_no_moment(data: bytes) -> None:
     """Random bytes are refused."""
     with pytest.raises(BadSample):
@@ -87,7 +81,7 @@ def test_other_bytes_are_no_moment(data: bytes) -> None:
 
 def packed(row: Any) -> bytes:
     """Anything in the form of a moment."""
-    deflate = zlib.compressobj(9, wbits=-15, zdict=_USUAL)
+    deflate = zlib.compressobj(9, wbits=-15, zdict=sample_codec._USUAL)
     return deflate.compress(json.dumps(row).encode()) + deflate.flush()
 
 
@@ -106,7 +100,7 @@ SPOILT: list[tuple[int, Any]] = [
 
 def test_a_moment_with_a_field_that_cannot_be_is_refused() -> None:
     """One wrong field is enough; bytes that unpack to megabytes cost no more than a moment."""
-    inflate = zlib.decompressobj(wbits=-15, zdict=_USUAL)
+    inflate = zlib.decompressobj(wbits=-15, zdict=sample_codec._USUAL)
     row = json.loads(inflate.decompress(encode_sample(a_sample())))
     assert decode_sample(packed(row), "x")
     for field, value in SPOILT:
@@ -114,7 +108,7 @@ def test_a_moment_with_a_field_that_cannot_be_is_refused() -> None:
         with pytest.raises(BadSample):
             decode_sample(packed(spoilt), "x")
     with pytest.raises(BadSample):
-        decode_sample(packed([1, " " * (8 << 20)])[:MAX_SAMPLE_BYTES], "x")
+        decode_sample(packed([1, " " * (8 << 20)])[: sample_codec.MAX_SAMPLE_BYTES], "x")
 
 
 def moment(seconds: float, **fields: Any) -> EncodedSample:

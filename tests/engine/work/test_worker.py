@@ -21,18 +21,9 @@ from engine.model import Edge, Missing, Move, Outcome, Problem, State, Task
 from engine.policy import Rate, RetryPolicy, contract_retries, retries_of, shipped_retries
 from engine.schedules import fixed, stepped
 from engine.store import ClaimRules, Gone, Store, Unavailable
+from engine.work import handlers
 from engine.work.claiming import LACK_REPORT_SECONDS, RESCAN_INTERVAL_SECONDS, Claimer, Slots
-from engine.work.handlers import (
-    CONTRACT_KINDS,
-    Context,
-    Failed,
-    Fatal,
-    Handler,
-    HandlerResult,
-    Lacking,
-    Postponed,
-    Retry,
-)
+from engine.work.handlers import Context, Failed, Fatal, Handler, HandlerResult, Postponed, Retry
 from engine.work.outcomes import Owed
 from engine.work.running_tasks import Claim, FinishedTask
 from engine.work.services import WorkerServices
@@ -137,7 +128,7 @@ def test_a_lack_of_the_worker_is_no_attempt(queue: WorkQueue) -> None:
 
     def lacks(task: Task, context: Context) -> None:
         tried.append(queue.clock())
-        raise Lacking(lack)
+        raise handlers.Lacking(lack)
 
     tasks, other = queue.fill(3, "scarce"), queue.add("plain", 9)
     worker = queue.worker({"scarce": lacks, "plain": does}, alert=alerts.append)
@@ -448,13 +439,13 @@ class Together:
 
 def test_a_contract_kind_runs_alone_and_by_its_handler_only() -> None:
     """One of its tasks runs beside others; without its handler it waits and holds up no other."""
-    for kind in sorted(CONTRACT_KINDS):
+    for kind in sorted(handlers.CONTRACT_KINDS):
         queue, handler = WorkQueue(), Together(4, alone=kind)
         for name in (kind, "zebra"):
             queue.fill(3, name)
         run = queue.run({kind: handler, "zebra": handler}, concurrency=4)
         assert (run.done, run.failed, handler.most) == (6, 0, {kind: 1, "zebra": 3})
-    for kind in sorted(CONTRACT_KINDS):
+    for kind in sorted(handlers.CONTRACT_KINDS):
         queue = WorkQueue()
         waiting, _ = queue.add(kind), queue.add("zebra")
         run = queue.run({"zebra": does})

@@ -8,13 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from engine.mail.message import mail_merge
 from engine.mail.message.content import Content
-from engine.mail.message.mail_merge import (
-    describe_missing_values,
-    load_merge_template,
-    merge_values,
-    placeholder_names,
-)
+from engine.mail.message.mail_merge import load_merge_template, merge_values, placeholder_names
 from engine.mail.model import BadMail
 from tests.tables import each
 
@@ -57,7 +53,7 @@ def test_a_letter_without_a_value_is_refused() -> None:
         with pytest.raises(BadMail, match=words):
             merge_values(Content(text, html=False, path="/t.txt"), subject, VALUES)
     assert placeholder_names("{a} {b_1} {1} {} {a b} { c } {d:x} {{e}}") == {"a", "b_1", "e"}
-    assert describe_missing_values("{a}", frozenset("a")) == ""
+    assert mail_merge.describe_missing_values("{a}", frozenset("a")) == ""
 
 
 @each(("name", "text", "html"), [

@@ -27,19 +27,10 @@ from engine.system.answer_limit import AnswerLimit
 from engine.text.error_pattern import fold_error, pattern_name, reply_code
 from engine.work.handlers import Context, Failed, Fatal, Lacking, Postponed
 from engine.work.smtp_send import SmtpSend
+from tests import smtp_server
 from tests.engine.descriptors import no_descriptors
 from tests.engine.sample_mails import BODIES, HEADERS, unwired
-from tests.smtp_server import (
-    CUT,
-    DROP,
-    HOST,
-    STALL,
-    Certificate,
-    Server,
-    refusing,
-    silent,
-    swallowing,
-)
+from tests.smtp_server import CUT, DROP, HOST, STALL, Certificate, Server, refusing, silent
 from tests.tables import each
 
 TASK = Task("e7b1", "mail", State.ACTIVE, 1_795_170_000.0)
@@ -252,7 +243,7 @@ def test_a_server_that_dribbles_is_left_in_time() -> None:
 
 def test_a_host_without_a_server_is_tried_again() -> None:
     """Refused, unknown, silent: each is a failure, told apart by its word."""
-    with refusing() as refused, silent() as mute, swallowing() as lost:
+    with refusing() as refused, silent() as mute, smtp_server.swallowing() as lost:
         for port, how, word in (
             (refused, {}, "connect_refused: "),
             (mute, {"timeout": 0.2}, "timeout: "),

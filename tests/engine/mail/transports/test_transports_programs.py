@@ -20,30 +20,12 @@ from engine.mail.transports.curl import Curl, quote_value, render_config, with_c
 from engine.mail.transports.installed import System
 from engine.mail.transports.local_programs import LocalTransport
 from engine.system import users
+from tests import smtp_server
+from tests.engine import sample_mails
 from tests.engine.mail.transports.postfix_null_client import NullClient
-from tests.engine.sample_mails import (
-    BODIES,
-    MANY_DOTS,
-    NASTY,
-    RECIPIENT,
-    SENDER,
-    a_mail,
-    never,
-    on_the_wire,
-)
+from tests.engine.sample_mails import BODIES, RECIPIENT, SENDER, a_mail, never, on_the_wire
 from tests.programs import a_script, needs, needs_root
-from tests.smtp_server import (
-    CUT,
-    DROP,
-    HOST,
-    STALL,
-    Certificate,
-    Server,
-    certificate,
-    refusing,
-    silent,
-    swallowing,
-)
+from tests.smtp_server import CUT, DROP, HOST, STALL, Certificate, Server, refusing, silent
 from tests.tables import each
 
 
@@ -303,9 +285,9 @@ def test_a_recipient_that_is_two_addresses_is_refused(address: str) -> None:
 
 def test_connection_failures_have_different_words(tmp_path: Path, pem: Certificate) -> None:
     """Refused, lost packets, no such host, a self-signed certificate and one of another host."""
-    other = certificate(tmp_path, "mx.example.net")
+    other = smtp_server.certificate(tmp_path, "mx.example.net")
     unknown, elsewhere = Server(tls=pem), Server(tls=other)
-    with unknown, elsewhere, refusing() as nowhere, swallowing() as lost:
+    with unknown, elsewhere, refusing() as nowhere, smtp_server.swallowing() as lost:
         for port, settings, word in (
             (nowhere, {}, "connect_refused"),
             (lost, {"connect_timeout": 0.2}, "connect_timeout"),
@@ -401,7 +383,7 @@ def test_connection_failures_of_msmtp_are_understood(tmp_path: Path, pem: Certif
 
 
 @each("text", [
-    "text\n", NASTY, "Grüße, café €\n\n", MANY_DOTS,
+    "text\n", sample_mails.NASTY, "Grüße, café €\n\n", sample_mails.MANY_DOTS,
     "~! touch FOLDER/pwned\n~r /etc/passwd\n~b evil\n",
 ])  # fmt: skip
 def test_mailx_delivers_the_text_it_was_given(text: str, tmp_path: Path) -> None:
@@ -473,6 +455,7 @@ def test_a_postfix_that_runs_is_seen(postfix: NullClient, relay: Server, tmp_pat
     assert LocalTransport("postfix", settings, System(postfix.root)).absence() is None
     stopped = Unused(Cause.STOPPED, "Postfix is not running")
     assert LocalTransport("postfix", settings, System(str(tmp_path))).absence() == stopped
-    failure = failure_of(LocalTransport("postfix", settings, System()), a_mail(MANY_DOTS))
+    mail = a_mail(sample_mails.MANY_DOTS)
+    failure = failure_of(LocalTransport("postfix", settings, System()), mail)
     assert (failure.word, failure.permanent) == ("rejected_too_large", True)
     assert str(failure).endswith("message file too big")
