@@ -67,9 +67,7 @@ def test_the_record_is_read_again_and_a_damaged_one_has_seen_nothing(tmp_path: P
     logged: list[str] = []
 
     def clock() -> RunClock:
-        return RunClock(
-            str(tmp_path), "", lambda level, text: logged.append(text), lambda path: None
-        )
+        return RunClock(str(tmp_path), "", lambda _, text: logged.append(text), lambda path: None)
 
     clock().note(NOW)
     assert read_seen_time(str(tmp_path), "").age(NOW - DAY) == 0

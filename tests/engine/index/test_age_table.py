@@ -310,9 +310,8 @@ CLUSTERED = [
 
 def test_a_cluster_names_the_destinations_of_its_tasks(indexed: Indexed) -> None:
     """Each once; none if they are more than a few, or the index is not sorted by cluster."""
-    some = [
-        dead_task(n, "refused", NOW, destination=f"https://p{n // 251}.x") for n in range(1, 252)
-    ]
+    urls = [f"https://p{n // 251}.x" for n in range(1, 252)]
+    some = [dead_task(n, "refused", NOW, destination=url) for n, url in enumerate(urls, 1)]
     many = [dead_task(n, "no user", NOW, destination=f"me@d{n}.example") for n in range(303, 330)]
     reader = indexed([*some, *many])
     refused, users = error_clusters.query_clusters(reader, Query(State.DEAD), NOW)

@@ -157,9 +157,8 @@ def test_an_unknown_field_is_answered_with_the_known_ones() -> None:
         head = f'^no field "{typed}" at 1; known: {meant} '
         with pytest.raises(BadFilter, match=head) as refused:
             parse_filter(f"{typed}=1")
-        assert sorted(refused.value.message.partition("known: ")[2].split()) == sorted(
-            filter_language.FIELDS
-        )
+        known = refused.value.message.partition("known: ")[2].split()
+        assert sorted(known) == sorted(filter_language.FIELDS)
 
 
 def test_a_filter_knows_its_clauses() -> None:
@@ -534,9 +533,8 @@ TERMS = st.one_of(
     st.builds(of_word, ABC.filter(bool)),
     st.builds(of_state, st.sampled_from(list(State))),
 )
-CLAUSES = st.lists(
-    st.lists(st.tuples(st.booleans(), TERMS), min_size=1, max_size=3), min_size=1, max_size=3
-)
+ALTERNATIVES = st.lists(st.tuples(st.booleans(), TERMS), min_size=1, max_size=3)
+CLAUSES = st.lists(ALTERNATIVES, min_size=1, max_size=3)
 
 
 @given(clauses=CLAUSES, tasks=st.lists(TASKS, max_size=8))

@@ -259,9 +259,8 @@ async def test_reports_keep_their_distance(place: Path) -> None:
     assert min(after - before for before, after in itertools.pairwise(times)) >= 0.099
 
 
-MOVES = st.lists(
-    st.tuples(st.integers(0, 6), st.sampled_from([*FOLDERS, None])), min_size=1, max_size=25
-)
+A_MOVE = st.tuples(st.integers(0, 6), st.sampled_from([*FOLDERS, None]))
+MOVES = st.lists(A_MOVE, min_size=1, max_size=25)
 
 
 @pytest.mark.deep

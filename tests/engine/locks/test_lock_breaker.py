@@ -366,9 +366,7 @@ HAS_NAMESPACES = (
     and shutil.which("unshare") is not None
     and subprocess.run([*IN_NAMESPACE, ""], capture_output=True, check=False).returncode == 0
 )
-needs_namespace = pytest.mark.skipif(
-    not HAS_NAMESPACES, reason="no PID namespaces can be made here"
-)
+needs_namespace = pytest.mark.skipif(not HAS_NAMESPACES, reason="no PID namespace can be made here")
 only_without_namespaces = pytest.mark.skipif(HAS_NAMESPACES, reason="played with more turns here")
 FORMS = ("the contract's form", "our form")
 
@@ -561,9 +559,8 @@ def test_root_without_the_right_to_signal_says_so(start: Start) -> None:
         path.touch()
         for owned in (folder, path):
             os.chown(owned, 65534, 65534)
-        worker = start(
-            f"import fcntl, os, signal\n{BECOME_OTHER_USER}\n{lock_processes.INNOCENT}", str(path)
-        )
+        code = f"import fcntl, os, signal\n{BECOME_OTHER_USER}\n{lock_processes.INNOCENT}"
+        worker = start(code, str(path))
         assert said(worker) == "ready"
         written(path, lock_file.format_claim(lock_processes.true_claim(worker.pid)))
         text, who = path.read_bytes(), f"PID {worker.pid}"

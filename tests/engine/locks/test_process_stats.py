@@ -56,10 +56,8 @@ def until(read: Callable[[], process_stats.ProcessStats], state: str) -> process
 
 def a_reading(**fields: object) -> process_stats.ProcessStats:
     """A process that sleeps; only what is named matters."""
-    usual = process_stats.ProcessStats(
-        4711, 100.0, state="S", started=50, io_bytes=(0, 0), waits="do_wait"
-    )
-    return usual._replace(**fields)  # type: ignore[arg-type]
+    usual = process_stats.ProcessStats(4711, 100.0, state="S", started=50, io_bytes=(0, 0))
+    return usual._replace(**{"waits": "do_wait", **fields})  # type: ignore[arg-type]
 
 
 def test_a_busy_process(tmp_path: Path, start: Start) -> None:

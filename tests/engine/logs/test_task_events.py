@@ -25,9 +25,8 @@ ID = "20261120T094121Z-geoban_apply-c2c41696"
 
 def golden(name: str) -> list[LogLine]:
     """The lines of a log as the contract's program wrote it."""
-    return [
-        parse_log_line(raw, name) for raw in (GOLDEN / name).read_bytes().splitlines(keepends=True)
-    ]
+    data = (GOLDEN / name).read_bytes()
+    return [parse_log_line(raw, name) for raw in data.splitlines(keepends=True)]
 
 
 KIND = "geoban_apply"
@@ -176,9 +175,7 @@ COURSES: list[tuple[Course, list[Attempt]]] = [
 def test_attempts_are_the_sum_of_the_lines() -> None:
     """Beginnings and ends in pairs, however many lines report them, and open without an end."""
     for course, tries in COURSES:
-        events = [
-            one if isinstance(one, TaskEvent) else an_event(one[0], NOW + one[1]) for one in course
-        ]
+        events = [e if isinstance(e, TaskEvent) else an_event(e[0], NOW + e[1]) for e in course]
         assert list(task_events.task_attempts(events)) == tries
 
 
@@ -208,14 +205,12 @@ def test_our_own_worker_is_understood() -> None:
     for task in tasks:
         store.swap(None, task)
     handled: dict[str, handlers.Handler] = {"sync": handler}
-    worker = Worker(
-        store, handled, contract_retries(), services=WorkerServices(log=note), clock=lambda: NOW
-    )
+    services = WorkerServices(log=note)
+    worker = Worker(store, handled, contract_retries(), services=services, clock=lambda: NOW)
     worker.process_all(until_idle=True)
     told = list(task_events.read_events(log))
-    attempts = [
-        task_events.task_attempts(task_events.task_history(told, task.id)) for task in tasks
-    ]
+    histories = [task_events.task_history(told, task.id) for task in tasks]
+    attempts = map(task_events.task_attempts, histories)
     assert [[(t.number, t.outcome, t.error) for t in tries] for tries in attempts] == [
         [(1, EventKind.WAITS, "421 later")],
         [(1, EventKind.BURIED, "550 never")],

@@ -167,9 +167,8 @@ def test_no_secret_and_no_control_character_is_reported() -> None:
     """A password, its base64 and control characters of a server are replaced."""
     output = b"535 5.7.8 not s3cret, not czNjcmV0\r\ncurl: (67) Login denied\n"
     failure = failure_reasons.classify_curl_failure(67, output, ("s3cret", "czNjcmV0"))
-    others = failure_reasons.redact_text(
-        "AUTH PLAIN AG1lAHgx; password=hush smtp://me:hush@mx.example.org"
-    )
+    secrets = "AUTH PLAIN AG1lAHgx; password=hush smtp://me:hush@mx.example.org"
+    others = failure_reasons.redact_text(secrets)
     assert str(failure) == "535 5.7.8 not ***, not ***: Login denied"
     assert "AG1l" not in others and "hush" not in others
     hostile_output = b"550 \x1b[2J\xc2\x9b\xe2\x80\xaex\r\ncurl: (55) RCPT failed: 550"

@@ -41,10 +41,8 @@ HOSTILE = "\x1b]0;x\x07" + "A" * 500
 
 def a_sight(**fields: object) -> AlertInputs:
     """A place without any fault but the named ones."""
-    inputs = NOTHING_KNOWN._replace(
-        name="/srv/spool", states=STATES, complete=True, is_scanned=True
-    )
-    return inputs._replace(lock=LockEvidence(Verdict.FREE))._replace(**fields)  # type: ignore[arg-type]
+    seen = NOTHING_KNOWN._replace(name="/srv/spool", states=STATES, complete=True, is_scanned=True)
+    return seen._replace(lock=LockEvidence(Verdict.FREE))._replace(**fields)  # type: ignore[arg-type]
 
 
 def tasks(**counts: int) -> dict[State, int]:
@@ -99,9 +97,8 @@ def blocked(seconds: float) -> AlertInputs:
 def deliveries(known: Destination, **tasks: Any) -> AlertInputs:
     """A place with one destination, and its tasks."""
     reading = DestinationsReading((known._replace(rev=1),), is_configured=True)
-    return a_sight(
-        destinations=join(reading, CountedTasks({known.origin: DestinationTasks(**tasks)}))
-    )
+    counted = CountedTasks({known.origin: DestinationTasks(**tasks)})
+    return a_sight(destinations=join(reading, counted))
 
 
 PEER, SHORT = "https://peer-with-a-long-name.example", "peer-with-a-long-..."

@@ -88,9 +88,8 @@ def test_when_nothing_waits_any_more() -> None:
 @given(st.integers(0, 10**6), st.floats(0.1, 1e7), st.integers(1, 10**6), st.integers(0, 100))
 def test_no_bucket_is_outrun(waiting: int, seconds: float, per_hour: int, tokens: int) -> None:
     """It never takes less than the bucket needs, nor less than the present pace."""
-    forecast = forecast_drain(
-        waiting, Drain(Trend.DRAINING, seconds), (a_bucket(per_hour, tokens),)
-    )
+    pace = Drain(Trend.DRAINING, seconds)
+    forecast = forecast_drain(waiting, pace, (a_bucket(per_hour, tokens),))
     assert forecast.seconds is not None
     if waiting:
         assert forecast.seconds >= seconds

@@ -28,9 +28,8 @@ def task_id(created: float, number: int = 1, kind: str = "report") -> str:
 def metered(*lines: tuple[float, str], since: float | None = EVER) -> LatencyMeter:
     """A meter after these lines of one log, each with its time before now."""
     meter = LatencyMeter()
-    meter.add(
-        read_events(LogLine(NOW + at, "INFO", text, "queue.log") for at, text in lines), since
-    )
+    log = [LogLine(NOW + at, "INFO", text, "queue.log") for at, text in lines]
+    meter.add(read_events(log), since)
     return meter
 
 
@@ -115,10 +114,8 @@ def test_figures_of_a_past_time(monkeypatch: pytest.MonkeyPatch) -> None:
     endings = [(-500, "a", "completed"), (-400, "b", "completed"), (-20, "c", "completed")]
     meter = metered(*((at, f"Task {what}: {task_id(NOW, 1)}-{n} (x)") for at, n, what in endings))
     copied = meter.copy()
-    meter.add(
-        read_events([LogLine(NOW - 310, "INFO", f"Task completed: {task_id(NOW)}-d (x)", "log")]),
-        EVER,
-    )
+    line = LogLine(NOW - 310, "INFO", f"Task completed: {task_id(NOW)}-d (x)", "log")
+    meter.add(read_events([line]), EVER)
 
     assert only(copied).per_minute == pytest.approx(2 / 400 * 60)
     (figures,) = copied.figures(NOW - 300, NOW - 300)

@@ -39,9 +39,8 @@ def spot(tmp_path: Path) -> RecorderLocation:
 
 def pending(location: RecorderLocation) -> list[int]:
     """What was recorded to wait, in the order of time."""
-    return [
-        decode_sample(m.data, "x").counts[State.PENDING] for m in read_samples(location, *ALWAYS)
-    ]
+    samples = [decode_sample(m.data, "x") for m in read_samples(location, *ALWAYS)]
+    return [sample.counts[State.PENDING] for sample in samples]
 
 
 def the_sample(number: int) -> RecordedSample:
@@ -206,10 +205,9 @@ def test_a_bad_file_is_quarantined(spot: RecorderLocation, spoil: Callable[[Path
         result, again = writer.write(the_sample(0)), writer.write(the_sample(1))
 
     assert (result.role, again) == (Role.RECORDS, (Role.RECORDS, ""))
+    end = f"; quarantined as {recorder.QUARANTINED_RING}, new recording started"
     assert result.message.startswith(f"{spot.folder}/{recorder.RING_FILE}: ")
-    assert result.message.endswith(
-        f"; quarantined as {recorder.QUARANTINED_RING}, new recording started"
-    )
+    assert result.message.endswith(end)
     assert "\n" not in result.message
     assert pending(spot) == [0, 1]
     assert os.lstat(folder / recorder.QUARANTINED_RING).st_ino == before

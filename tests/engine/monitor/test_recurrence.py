@@ -70,9 +70,8 @@ def told(*lines: LogLine) -> list[TaskEvent]:
 
 ONE, TWO, *TEN = (an_id() for _ in range(12))
 SENT = "MAIL_SEND_RESULT task_id=inline status=success transport={} attempt=1"
-REFUSED = (
-    f"MAIL_SEND_RESULT task_id=inline status=failed transport=curl retries=3 last_error={LATER}"
-)
+REFUSED = "MAIL_SEND_RESULT task_id=inline status=failed transport=curl retries=3 "
+REFUSED += f"last_error={LATER}"
 NONE_TOLD = "no log records how such tasks ended"
 UNSEEN = "neither a log nor the spool"
 LASTED = "in that time,"
@@ -200,9 +199,8 @@ def test_successes_count_only_for_the_destinations_of_the_error() -> None:
 def test_an_unhealthy_destination_means_that_its_error_still_happens() -> None:
     """With any successes and times in the logs; a healthy destination changes nothing."""
     events = told(failed(59, ONE), *(done(5, an_id()) for _ in range(63)))
-    ill = Destination(
-        PEER, healthy=False, reason="REFUSED", since=NOW - 3600, probes=5, last_failure=NOW - 7
-    )
+    ill = Destination(PEER, healthy=False, reason="REFUSED", since=NOW - 3600, probes=5)
+    ill = ill._replace(last_failure=NOW - 7)
     cluster = Errors(destinations=(OTHER, PEER))
 
     (now,) = check_recurrences([cluster], events, NOW, registry=[Destination(OTHER), ill])
@@ -240,9 +238,8 @@ def test_many_clusters_are_answered_at_once() -> None:
     """Each of them gets the answer that it would get alone."""
     log = told(failed(30, ONE), *many(8, 10), failed(5, TWO, "boom"), done(1, ONE))
     clusters = [Errors(), Errors(mark=pattern_name("boom")), Errors(mark="F-0000", last=NOW - 60)]
-    assert list(check_recurrences(clusters, log, NOW)) == [
-        check_recurrence(c, log, NOW) for c in clusters
-    ]
+    alone = [check_recurrence(cluster, log, NOW) for cluster in clusters]
+    assert list(check_recurrences(clusters, log, NOW)) == alone
 
 
 LINE = st.builds(

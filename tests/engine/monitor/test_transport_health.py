@@ -321,9 +321,8 @@ def test_the_sparkline_has_the_attempts_of_ten_minutes(mail_files: MailFiles) ->
 def test_ever_more_names_do_no_harm(mail_files: MailFiles) -> None:
     """Files that name ever more transports and errors have the first ones followed, no more."""
     mail_files.say(*(attempt(60, f"t{n}") for n in range(5_000)))
-    mail_files.say(
-        attempt(50, "t1"), *(missed(50, f"{chr(97 + n % 26)}{'x' * n}") for n in range(300))
-    )
+    errors = [f"{chr(97 + n % 26)}{'x' * n}" for n in range(300)]
+    mail_files.say(attempt(50, "t1"), *(missed(50, error) for error in errors))
     mail_files.write_metrics(0, prom({f"m{n}": (n, n, 0) for n in range(600)}))
     health = mail_files.look()
     while mail_files.transports._log and mail_files.transports._log.is_behind:

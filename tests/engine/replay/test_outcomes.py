@@ -38,10 +38,8 @@ def a_task(state: State, number: int = 1, **fields: Any) -> Task:
 
 def said(*texts: str, number: int = 1, when: float | None = NOW + 1) -> list[TaskEvent]:
     """What the queue's log says of it."""
-    lines = [
-        LogLine(when, "INFO", text.replace("ID", ident(number)), "queue.log") for text in texts
-    ]
-    return list(task_events.read_events(lines))
+    log = [LogLine(when, "INFO", text.replace("ID", ident(number)), "queue.log") for text in texts]
+    return list(task_events.read_events(log))
 
 
 MISSING = Missing(ident())

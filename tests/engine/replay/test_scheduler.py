@@ -186,9 +186,8 @@ def test_a_bucket_lets_its_rate_through(rate: float, seconds: int) -> None:
 
 OR_NONE = st.none()
 LIMITS = OR_NONE | st.integers(1, 5), OR_NONE | st.floats(0, 1), st.integers(1, 50)
-STOPS = st.builds(
-    StopRules, *LIMITS, OR_NONE | st.integers(0, 1000), st.sampled_from(RemainderPolicy)
-)
+MOST_PENDING, RESTS = OR_NONE | st.integers(0, 1000), st.sampled_from(RemainderPolicy)
+STOPS = st.builds(StopRules, *LIMITS, MOST_PENDING, RESTS)
 CANARIES = st.lists(st.integers(0, 20), max_size=3).map(tuple)
 RATE_OR_NONE, TIMEOUTS = OR_NONE | st.floats(0.1, 100), st.floats(1, 1000)
 

@@ -35,9 +35,8 @@ def test_an_installed_template_replaces_ours(tmp_path: Path) -> None:
 
 def test_every_placeholder_is_replaced_by_its_escaped_value() -> None:
     """No value becomes markup or another placeholder; a missing one leaves no empty marks."""
-    values = {
-        name: f'<{name}> & "x" {{DATE}}' for name in PLACEHOLDER_NAMES if not name.endswith("_HTML")
-    }
+    names = [name for name in PLACEHOLDER_NAMES if not name.endswith("_HTML")]
+    values = {name: f'<{name}> & "x" {{DATE}}' for name in names}
     values["VERSION_HTML"] = "v<1>"
     only = template.Template(ALL, "", logo='https://x.example/"><script>')
     page = only.wrap_body("", values)
