@@ -164,5 +164,4 @@ def test_a_file_that_was_read_and_removed_is_closed(tmp_path: Path) -> None:
         assert [each.text for each in recent.poll(NOON)] == ["b", "c"]
         opened = [fd for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
         assert not [fd for fd in opened if str(fd.readlink()).startswith(f"{log} (deleted)")]
-        assert recent.poll(NOON) == []
-        assert recent.since == float("-inf")
+        assert (recent.poll(NOON), recent.since) == ([], float("-inf"))

@@ -83,8 +83,7 @@ def test_a_line_that_names_a_task_is_an_event() -> None:
         task_event = task_events.parse_event(line)
         assert task_event is not None, text
         assert task_event[:6] == (NOW, id, kind, what, error, transport)
-        assert task_event.line == line
-        assert task_event.attempt == attempt
+        assert (task_event.line, task_event.attempt) == (line, attempt)
         assert bool(task_event.mark) is bool(error)
     assert [text for text in OTHERS if task_events.parse_event(log_line(text))] == []
 

@@ -52,8 +52,7 @@ def test_outputs_of_real_programs_are_understood(left: Left) -> None:
     line of at most 200 characters, without a domain and without numbers of the system.
     """
     failure = judged(left)
-    assert failure.word == left.word
-    assert failure.reason == left.word.partition("_")[0]
+    assert (failure.word, failure.reason) == (left.word, left.word.partition("_")[0])
     assert failure.permanent == left.word.startswith("rejected_")
     if left.what.startswith(("dropped", "no answer")):
         assert failure.may_be_accepted and not failure.permanent

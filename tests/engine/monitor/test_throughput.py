@@ -107,8 +107,7 @@ def test_failed_tasks_that_leave_have_died() -> None:
     flow = FlowHistory()
     for second in range(11):
         flow.add(NOW + second, 0, 0, {State.DEAD: second}, 500 + 2 * second)
-    assert flow.died(NOW + 10) == 3.0
-    assert flow.series(NOW + 10, 600, 10).dead[-1] == 3.0
+    assert (flow.died(NOW + 10), flow.series(NOW + 10, 600, 10).dead[-1]) == (3.0, 3.0)
     flow.add(NOW + 11, 0, 0, {State.DEAD: 11}, None)
     assert flow.died(NOW + 11) is None
     flow.add(NOW + 12, 0, 0, {State.DEAD: 11}, 900)

@@ -195,8 +195,7 @@ def test_counters_that_are_watched_say_what_happened_since(mail_files: MailFiles
     assert transport.windows[1].source is Source.METRICS
     assert transport.windows[0].reason.endswith("mail.prom: written only every 10m")
     assert transport.windows[2].reason.endswith("mail.prom: only 11m of data")
-    assert transport.last_failure == NOW
-    assert transport.last_success == NOW - 600
+    assert (transport.last_failure, transport.last_success) == (NOW, NOW - 600)
 
 
 def test_counters_that_go_back_to_zero_are_counted_on(mail_files: MailFiles) -> None:

@@ -322,8 +322,7 @@ def test_when_all_goes_well_all_is_sent(canary: tuple[int, ...], planned: int) -
             world.now += 1
         for nth in [n for n, fate in world.fates.items() if fate is WAITING]:
             world.becomes(nth, DELIVERED)
-    assert world.sent == planned
-    assert world.course.tally.delivered == planned
+    assert (world.sent, world.course.tally.delivered) == (planned, planned)
 
 
 # ---- beforehand

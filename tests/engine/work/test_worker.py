@@ -992,8 +992,7 @@ def test_an_outcome_that_cannot_be_stored_is_owed(queue: WorkQueue) -> None:
     store.refuses = {task.id}
     run = queue.worker({"job": does}, store=store).process_next()
     assert (run.done, run.failed, run.owed, queue.tallies) == (0, 0, 1, {})
-    assert queue.states() == [State.ACTIVE]
-    assert len(queue.logged("cannot be stored")) == 1
+    assert (queue.states(), len(queue.logged("cannot be stored"))) == ([State.ACTIVE], 1)
 
 
 def test_housekeeping_comes_once_a_run(queue: WorkQueue) -> None:

@@ -63,8 +63,7 @@ def test_a_bounce_is_a_report_in_three_parts() -> None:
     words = parts[0].get_content()
     assert "bar@example.net" in words and "550 5.1.1 no such user" in words
     assert message["From"] == "Mail Delivery System <MAILER-DAEMON@host.example.org>"
-    assert message["To"] == "foo@example.org"
-    assert message["Auto-Submitted"] == "auto-replied"
+    assert (message["To"], message["Auto-Submitted"]) == ("foo@example.org", "auto-replied")
     assert message["Message-ID"] == f"<{MAIL.id}.bounce@host.example.org>"
     assert message["Date"] == "Fri, 20 Nov 2026 10:35:00 +0000"
 

@@ -110,8 +110,7 @@ def test_log_and_metrics_are_those_of_the_real_program(book: Book) -> None:
     book.at("09:46:06").log_no_transport()
     book.ledger.log_spooled("20261120T094606Z-mail_send-21e184e1", "carol@example.com", "none")
     lines = (GOLDEN / "mail.log").read_text().splitlines()
-    assert book.log == lines[:13] + lines[-2:]
-    assert book.complaints == []
+    assert (book.log, book.complaints) == (lines[:13] + lines[-2:], [])
 
 
 def test_metrics_have_a_line_for_each_transport(book: Book) -> None:
