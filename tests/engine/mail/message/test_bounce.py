@@ -16,7 +16,6 @@ from engine.mail import wire_format
 from engine.mail.host import Host
 from engine.mail.message import bounce
 from engine.mail.message.bounce import MAX_HEADER_BYTES, Undelivered
-from tests.engine.mail.message.other_process import output_elsewhere
 from tests.examples import examples
 from tests.tables import each
 
@@ -118,13 +117,6 @@ def test_a_time_beyond_the_calendar_is_omitted(created: float) -> None:
     assert "Arrival-Date" not in about_mail and "Last-Attempt-Date" in about_recipient
     assert b"\nYour mail to\n" in made(mail)
     assert b"\nYour mail of " in made() and "Arrival-Date" in fields()[0]
-
-
-def test_another_process_makes_the_same_bytes() -> None:
-    """Hash seed and time zone of a process do not change a bounce."""
-    module = "tests.engine.mail.message.test_bounce"
-    program = f"import sys; from {module} import made; sys.stdout.buffer.write(made())"
-    assert output_elsewhere(program) == made() == made()
 
 
 @examples(40)

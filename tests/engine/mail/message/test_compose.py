@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import email
 import email.policy
+import os
 import re
+import subprocess
+import sys
 import unicodedata
 from email.header import decode_header, make_header
 from email.headerregistry import Address, AddressHeader
@@ -23,7 +26,8 @@ from engine.mail.message.compose import MAX_SUBJECT_LENGTH, compose_mail
 from engine.mail.message.content import Content
 from engine.mail.model import BadMail, Mail
 from engine.text.html_text import html_to_text
-from tests.engine.mail.message.other_process import output_elsewhere
+from tests.engine.mail.message import test_bounce
+from tests.engine.task_builders import ROOT
 from tests.tables import each
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "mail"
@@ -175,12 +179,15 @@ def test_a_mail_is_for_one_address(recipient: str) -> None:
 
 
 def test_another_process_makes_the_same_bytes() -> None:
-    """Hash seed and time zone of a process do not change a mail."""
-    script = (
-        "import sys; from tests.engine.mail.message.test_compose import *; "
-        "sys.stdout.buffer.write(made(TEXT, 'x', HTML).data)"
-    )
-    assert output_elsewhere(script) == made(TEXT, "x", HTML).data
+    """Hash seed and time zone of a process change no mail and no bounce."""
+    program = """if True:
+        import sys
+        from tests.engine.mail.message.test_compose import *
+        sys.stdout.buffer.write(made(TEXT, "x", HTML).data + test_bounce.made())"""
+    other = {"TZ": "Asia/Tokyo", "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}
+    argv, env = [sys.executable, "-P", "-c", program], os.environ | other
+    here = made(TEXT, "x", HTML).data + test_bounce.made()
+    assert subprocess.run(argv, stdout=subprocess.PIPE, check=True, env=env).stdout == here
 
 
 @each(("name", "mail"), [

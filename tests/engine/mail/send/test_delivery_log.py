@@ -202,12 +202,12 @@ def line(n: int) -> bytes:
 def test_the_newest_records_are_kept(tmp_path: Path) -> None:
     """There are never more than an eighth above the most, nor fewer than that; the last is last."""
     book = Book(tmp_path, 80)
-    for n in range(300):
+    for n in range(180):
         book.ledger.log_accepted(f"task-{n}", 1, f"t{n}", ADMIN)
         names = [record["transport"] for record in book.records]
         assert min(n + 1, 80) <= len(names) <= 90
         assert names[-1] == f"t{n}"
-    assert names == [f"t{n}" for n in range(300 - len(names), 300)]
+    assert names == [f"t{n}" for n in range(180 - len(names), 180)]
 
 
 def test_the_records_are_rewritten_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
