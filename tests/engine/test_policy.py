@@ -46,12 +46,7 @@ def test_failures_wait_as_the_tables_say(
     assert len(waits) - 1 + profile.final_attempts == counted
 
 
-@given(
-    base=st.floats(0, 1e6),
-    ceiling=st.floats(0, 1e6),
-    limit=st.integers(0, 10**6),
-    retries=st.integers(0, 10**7),
-)
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(0, 10**6), st.integers(0, 10**7))
 def test_no_wait_exceeds_the_ceiling(base: float, ceiling: float, limit: int, retries: int) -> None:
     """However often it failed, a task waits no longer than the ceiling, and no less than before."""
     for make in (policy.contract_retries, policy.shipped_retries):

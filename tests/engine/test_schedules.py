@@ -1,6 +1,7 @@
 """Schedules: their waits, and their text form."""
 
 from math import inf
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -62,34 +63,23 @@ def test_a_wrong_word_is_named(text: str, named: str) -> None:
     assert named in str(refused.value)
 
 
-@given(
-    kind=st.sampled_from(sorted(KINDS)),
-    waits=st.lists(st.integers(0, 10**9), min_size=1, max_size=4),
-    step=st.integers(0, 10**9),
-    ceiling=st.none() | st.integers(0, 10**9),
-    limit=st.none() | st.integers(0, 10**8),
-    earlier=st.integers(-5, 10**7),
-    drawn=st.floats(0, 1),
-)
-def test_any_schedule_is_read_back_from_its_text(
-    kind: str,
-    waits: list[int],
-    step: int,
-    ceiling: int | None,
-    limit: int | None,
-    earlier: int,
-    drawn: float,
-) -> None:
-    """Times in whole milliseconds survive, and no wait is negative or above the ceiling."""
+SECONDS = st.integers(0, 10**9).map(lambda milliseconds: milliseconds / 1000)
+WAITS = st.lists(SECONDS, min_size=1, max_size=4)
+
+
+def a_schedule(kind: str, waits: list[float], step: float, **limits: Any) -> Schedule:
+    """One of this kind: several waits, or one, and perhaps a step."""
     some = waits if kind == "stepped" else waits[:1]
-    schedule = Schedule(
-        kind,
-        tuple(wait / 1000 for wait in some),
-        step / 1000 if kind == "linear" else 0.0,
-        ceiling=inf if ceiling is None else ceiling / 1000,
-        limit=limit,
-        jitter=0.25,
-    )
+    return Schedule(kind, tuple(some), step if kind == "linear" else 0.0, jitter=0.25, **limits)
+
+
+LIMITS = {"ceiling": st.just(inf) | SECONDS, "limit": st.none() | st.integers(0, 10**8)}
+SCHEDULES = st.builds(a_schedule, st.sampled_from(sorted(KINDS)), WAITS, SECONDS, **LIMITS)
+
+
+@given(SCHEDULES, st.integers(-5, 10**7), st.floats(0, 1))
+def test_a_schedule_is_read_back_from_its_text(schedule: Schedule, age: int, drawn: float) -> None:
+    """Times in whole milliseconds survive, and no wait is negative or above the ceiling."""
     assert parse_schedule(str(schedule)) == schedule
-    assert 0 <= schedule.seconds(earlier, drawn) <= schedule.ceiling
-    assert fixed(1.0).seconds(earlier) == 1.0
+    assert 0 <= schedule.seconds(age, drawn) <= schedule.ceiling
+    assert fixed(1.0).seconds(age) == 1.0

@@ -160,12 +160,7 @@ NAMES = st.sampled_from(["", "a", "b", "A"])
 AGED = st.lists(st.tuples(st.integers(0, 1400), NAMES, AGED_STATES, ERRORS), max_size=30)
 
 
-@given(
-    aged=AGED,
-    by=st.sampled_from(sorted(age_table.GROUPINGS)),
-    arranged=st.booleans(),
-    filtered=st.booleans(),
-)
+@given(AGED, st.sampled_from(sorted(age_table.GROUPINGS)), st.booleans(), st.booleans())
 @examples(30)
 def test_every_task_is_in_one_cell(
     aged: list[tuple[int, str, State, str]], by: str, arranged: bool, filtered: bool

@@ -35,16 +35,10 @@ ANY |= st.text(st.characters(categories=["Cs", "Cc", "Cf", "Po"]), max_size=300)
 """Any text: controls, quotes and lone surrogates are in it, and it may be too long."""
 
 
-@given(
-    st.builds(
-        Delivery,
-        st.floats(0, 4e9),
-        ANY,
-        ANY,
-        st.sampled_from([SUCCESS, FAILED, SPOOLED]) | ANY,
-        ANY,
-    )
-)
+OUTCOMES = st.sampled_from([SUCCESS, FAILED, SPOOLED]) | ANY
+
+
+@given(st.builds(Delivery, st.floats(0, 4e9), ANY, ANY, OUTCOMES, ANY))
 def test_what_is_written_is_what_is_read(told: Delivery) -> None:
     """With any outcome of a mail, its line is one, safe to show, and says the same when read."""
     line = delivery_records.format_record(told)

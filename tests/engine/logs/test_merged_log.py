@@ -197,19 +197,10 @@ def test_a_filter_only_leaves_lines_out(all_of: list[list[Said]], words: str, ce
         assert (tally.lines, tally.matching) == (sum(map(len, all_of)), len(expected))
 
 
-phrases = st.sampled_from(
-    [
-        "] [ERROR] ",
-        "error",
-        "550 unk",
-        "ERROR] x",
-        "Unk\u00fcown",
-        "2026-11-20",
-        "",
-        "a",
-        "Stra\u00dfe STRASSE",
-    ]
-)
+phrases = st.sampled_from([
+    "] [ERROR] ", "error", "550 unk", "ERROR] x", "Unk\u00fcown", "2026-11-20", "", "a",
+    "Stra\u00dfe STRASSE",
+])  # fmt: skip
 levels = st.sampled_from(["DEBUG", "INFO", "SUCCESS", "WARN", "Error", "FATAL"])
 searches = [
     "", "error", "unk", "550|a", "error 550 | x", "!error", "~err", "2026-11", "]", "strasse", "S",
@@ -224,12 +215,11 @@ others += [f"[{time}] [INFO] a\n" for time in (
 )]  # fmt: skip
 
 
+LINES = st.lists(st.tuples(st.integers(0, 3000), levels, phrases), max_size=12)
+
+
 @examples(200)
-@given(
-    st.lists(st.tuples(st.integers(0, 3000), levels, phrases), max_size=12),
-    st.sampled_from(searches),
-    st.integers(0, 3),
-)
+@given(LINES, st.sampled_from(searches), st.integers(0, 3))
 def test_bytes_are_searched_alike(said: list[tuple[int, str, str]], words: str, level: int) -> None:
     """Lines in the contract's format are matched without parsing each, with the same result."""
     through = parse_line_filter(words, level)
@@ -243,14 +233,15 @@ def test_bytes_are_searched_alike(said: list[tuple[int, str, str]], words: str, 
     assert list(matching_lines(data, through)) == expected
 
 
-@examples(100)
-@given(
-    st.lists(
-        st.one_of(st.tuples(st.integers(0, 40), levels, phrases), st.just("x\n")), max_size=60
-    ),
+SAID = st.lists(st.tuples(st.integers(0, 40), levels, phrases) | st.just("x\n"), max_size=60)
+NEEDLES, CELLS = (
     st.sampled_from(["needle", "!needle", "error", ""]),
     st.sampled_from([64, 400, 2000]),
 )
+
+
+@examples(100)
+@given(SAID, NEEDLES, CELLS)
 def test_few_matches_are_parsed_alone(
     said: list[tuple[int, str, str] | str], words: str, cell: int
 ) -> None:

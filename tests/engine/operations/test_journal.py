@@ -137,13 +137,12 @@ def test_cut_off_anywhere_it_says_no_more_than_was_durable(journal: Journal) -> 
             assert operation.ended is None
 
 
+NOISES = "insert", "overwrite", "line", "all", "before"
+
+
 @examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    noise=st.binary(max_size=40),
-    at=st.floats(0, 1),
-    kind=st.sampled_from(["insert", "overwrite", "line", "all", "before"]),
-)
-def test_noise_is_not_believed(noise: bytes, at: float, kind: str, journal: Journal) -> None:
+@given(st.binary(max_size=40), st.floats(0, 1), st.sampled_from(NOISES))
+def test_noise_is_not_believed(journal: Journal, noise: bytes, at: float, kind: str) -> None:
     """With any bytes in its files, reading them ends, and what is read fits together."""
     path, before = written(journal, a_plan(), end=False)
     target = before if kind == "before" else path

@@ -312,16 +312,12 @@ def store(spool: SpoolFolders) -> NftbanStore:
 
 STOLEN = st.sampled_from(["retry", "purge", "expunge"])
 RIVALS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 7), STOLEN), max_size=10)
+VERBS = st.sampled_from(["retry", "purge", "hold", "expunge", "release"])
 
 
 @pytest.mark.parametrize("kind", ["memory", "nftban"])
 @examples(15)
-@given(
-    rivals=RIVALS,
-    verb=st.sampled_from(["retry", "purge", "hold", "expunge", "release"]),
-    excluded=st.sets(st.integers(0, 7)),
-    cut=st.lists(st.integers(1, 4), max_size=4),
-)
+@given(RIVALS, VERBS, st.sets(st.integers(0, 7)), st.lists(st.integers(1, 4), max_size=4))
 def test_rivals_change_no_sum(
     kind: str, rivals: list[tuple[int, int, str]], verb: str, excluded: set[int], cut: list[int]
 ) -> None:
