@@ -41,14 +41,6 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fil
 
 
 @pytest.fixture
-def living(start: Start) -> Child:
-    """A process that has nothing to do with any lock, and says so if it is signalled."""
-    child = start(INNOCENT)
-    assert said(child) == "ready"
-    return child
-
-
-@pytest.fixture
 def gone() -> int:
     """The PID of a process that is gone."""
     child = subprocess.Popen([sys.executable, "-c", ""])
@@ -267,9 +259,10 @@ def test_a_text_that_names_no_process_is_stale(path: Path) -> None:
     take(path)
 
 
-def test_the_lock_of_a_living_process_is_judged_by_its_age(path: Path, living: Child) -> None:
+def test_the_lock_of_a_living_process_is_judged_by_its_age(path: Path, start: Start) -> None:
     """The real program has no flock; in our form a lock is its holder's only with it."""
-    golden = (GOLDEN / "queue.lock").read_bytes()
+    living, golden = start(INNOCENT), (GOLDEN / "queue.lock").read_bytes()
+    assert said(living) == "ready"
     assert len(golden) == 17
     text = golden.replace(b"13468", b"%d" % living.pid)
     written(path, text)

@@ -12,21 +12,14 @@ from hypothesis import strategies as st
 
 from engine.locks.token_buckets import BucketState
 from engine.model import State
-from engine.monitor import sample_codec
-from engine.monitor.recorded_history import (
-    COARSE_STEP_SECONDS,
-    FINE_STEP_SECONDS,
-    FINE_STEPS,
-    MAX_SAMPLE_AGE_SECONDS,
-    MissingSpan,
-    RecordedHistory,
-    step_seconds,
-    step_time,
-)
+from engine.monitor import recorded_history, sample_codec
+from engine.monitor.recorded_history import MissingSpan, RecordedHistory, step_seconds, step_time
 from engine.monitor.recorder import EncodedSample
 from engine.monitor.sample_codec import BadSample, RecordedSample, decode_sample, encode_sample
 from engine.monitor.transport_health import WINDOWS, CountWindow, DeliveryCounts, TransportHealth
 from tests.recorder_samples import NOTHING_KNOWN, NOW, a_sample, a_way, an_alert
+
+FINE_STEP, MAX_AGE = recorded_history.FINE_STEP_SECONDS, recorded_history.MAX_SAMPLE_AGE_SECONDS
 
 
 def test_a_moment_comes_back_as_it_was() -> None:
@@ -127,8 +120,8 @@ def test_the_state_at_a_moment() -> None:
     minutes after its first steps."""
     middle, history = MissingSpan(NOW - 90, NOW - 20), a_tape(-100, -90, -20)
     for at, found in (
-        (-100, -100), (-99.9, -100), (-90.1, -100), (-90, -90), (-90 + MAX_SAMPLE_AGE_SECONDS, -90),
-        (-20, -20), (-90 + MAX_SAMPLE_AGE_SECONDS + 0.1, middle), (-20.1, middle),
+        (-100, -100), (-99.9, -100), (-90.1, -100), (-90, -90), (-90 + MAX_AGE, -90),
+        (-20, -20), (-90 + MAX_AGE + 0.1, middle), (-20.1, middle),
         (500, MissingSpan(NOW - 20, None)), (-100.1, MissingSpan(None, NOW - 100)),
     ):  # fmt: skip
         sample = history.at(NOW + at)
@@ -142,19 +135,20 @@ def test_the_state_at_a_moment() -> None:
     assert history.at(NOW) == MissingSpan(NOW, None)
     assert history.flow_until(NOW).sparkline(NOW, 9) == (None,) * 9
     assert RecordedHistory((), "x").at(NOW) == MissingSpan(None, None)
-    assert step_time([RecordedHistory((), "x")], NOW, -FINE_STEP_SECONDS) is None
-    steps = [step_seconds(run) for run in (1, FINE_STEPS - 1, FINE_STEPS, 500)]
-    assert steps == [FINE_STEP_SECONDS] * 2 + [COARSE_STEP_SECONDS] * 2
+    assert step_time([RecordedHistory((), "x")], NOW, -FINE_STEP) is None
+    most = recorded_history.FINE_STEPS
+    steps = [step_seconds(run) for run in (1, most - 1, most, 500)]
+    assert steps == [FINE_STEP] * 2 + [recorded_history.COARSE_STEP_SECONDS] * 2
 
 
 def test_a_gap_is_passed_in_two_steps() -> None:
     """Into it and out of its other end, unless another place has a sample there."""
     history, when = a_tape(-1000, -30, -20, -10), NOW - 20
     back, on = [], []
-    while (sample := step_time([history], when, -FINE_STEP_SECONDS)) is not None:
+    while (sample := step_time([history], when, -FINE_STEP)) is not None:
         when = sample
         back.append(when - NOW)
-    while (sample := step_time([history], when, FINE_STEP_SECONDS)) is not None and sample <= NOW:
+    while (sample := step_time([history], when, FINE_STEP)) is not None and sample <= NOW:
         when = sample
         on.append(when - NOW)
     assert back == [-30, -40, -1000]
@@ -162,8 +156,8 @@ def test_a_gap_is_passed_in_two_steps() -> None:
     assert all(isinstance(history.at(NOW - ago), MissingSpan) for ago in (40, 970))
 
     quiet, busy = a_tape(-100), a_tape(-50, -40, -30)
-    assert step_time([quiet, busy], NOW - 30, -FINE_STEP_SECONDS) == NOW - 40
-    assert step_time([quiet], NOW - 30, -FINE_STEP_SECONDS) == NOW - 100
+    assert step_time([quiet, busy], NOW - 30, -FINE_STEP) == NOW - 40
+    assert step_time([quiet], NOW - 30, -FINE_STEP) == NOW - 100
 
 
 @given(st.lists(st.integers(-8640, 0), unique=True, max_size=60))
@@ -178,7 +172,7 @@ def test_going_back_ends_and_passes_by_nothing(slots: list[int]) -> None:
         sample = history.at(when)
         if isinstance(sample, RecordedSample):
             visited.add(round((sample.when - NOW) / 10))
-        when = step_time([history], when, -FINE_STEP_SECONDS)
+        when = step_time([history], when, -FINE_STEP)
     assert when is None
     assert visited == set(slots)
 
