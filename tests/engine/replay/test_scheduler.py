@@ -40,11 +40,9 @@ def became(
     return course.with_change(change, NOW)
 
 
-def all_became(
-    course: ReplayState, fate: ReplayOutcome, *numbers: int, mark: str = ""
-) -> ReplayState:
+def all_became(course: ReplayState, fate: ReplayOutcome, *nths: int, mark: str = "") -> ReplayState:
     """The same became of all of these."""
-    for nth in numbers:
+    for nth in nths:
         course = became(course, nth, fate, mark)
     return course
 

@@ -1159,10 +1159,8 @@ class Fetching(MemoryStore):
         self.after: Callable[[], None] = lambda: None
         """Called after each step."""
 
-    def _swap_and_take(
-        self, moves: Sequence[Move], *claim: Any
-    ) -> tuple[list[Outcome], list[Task]]:
-        outcomes, tasks = list(self.swap_all(moves)), list(self.take(*claim))
+    def _swap_and_take(self, moves: Sequence[Move], *ask: Any) -> tuple[list[Outcome], list[Task]]:
+        outcomes, tasks = list(self.swap_all(moves)), list(self.take(*ask))
         self.fetched.append([task.id for task in tasks])
         self.stored += [move.new for move in moves]
         self.after()
