@@ -132,8 +132,8 @@ def test_bytes_are_shown_with_their_offsets() -> None:
     assert len(render_bytes.render_verbatim(b"x\n" * 100_000).lines) == render_bytes.MAX_LINES + 1
 
 
-def test_a_header_that_cannot_be_decoded_stays() -> None:
-    """It is shown as far as it goes; an end of line in a word begins no line."""
+def test_what_cannot_be_decoded_stays() -> None:
+    """As far as it goes; an end of line in a word begins no line. Damaged base64 is named."""
     for encoded, decoded in (
         ("=?utf-8?b?a?=", "=?utf-8?b?a?="), ("=?nonsense?q?abc?=", "abc"),
         ("=?zlib?b?eJwDAAAAAAE=?=", None), ("=?idna?q?xn--a?=", "xn--a"),
@@ -144,10 +144,6 @@ def test_a_header_that_cannot_be_decoded_stays() -> None:
         lines = render_bytes.render_data(f"From: a\nSubject: {encoded}\n\nx".encode()).lines
         assert all(line.isprintable() for line in lines)
     assert "Subject: x\ufffdTo: boss" in lines
-
-
-def test_damaged_base64_is_shown_and_named() -> None:
-    """The part that can be decoded is shown, and that it is not all."""
     data = b"From: a\nTo: b\nContent-Transfer-Encoding: base64\n\naGVsbG8*gd29ybGQ\n"
     lines = render_bytes.render_data(data).lines
     assert "--- text/plain, damaged base64" in lines and "hello world" in lines
