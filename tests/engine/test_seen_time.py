@@ -41,15 +41,8 @@ def test_an_age_is_what_runs_have_seen(runs: list[tuple[float, float, str]], age
     assert seen_by(*runs).age(NOW - 9 * DAY) == age
 
 
-def test_a_step_is_remembered_with_its_size() -> None:
-    """The step is what the clock gained over the uptime; a later run does not forget it."""
-    uptime_note = seen_by((0, 0, "a"), (8 * DAY, 60, "a"), (8 * DAY + 60, 120, "a"))
-    assert (uptime_note.stepped_at, uptime_note.step) == (NOW + 8 * DAY, 8 * DAY - 60)
-    assert uptime_note.age(NOW) == 60
-
-
-def test_a_step_that_a_process_sees_is_known_for_a_day() -> None:
-    """A clock set while a console runs is reported, those from before by the record of runs."""
+def test_a_step_is_remembered() -> None:
+    """A console knows one for a day; runs record what the clock gained over the uptime."""
     clock, uptime = [NOW], [500.0]
     recorded = SeenTime(stepped_at=NOW - HOUR, step=2 * HOUR)
     steps = ClockSteps(lambda now: recorded, lambda: clock[0], lambda: uptime[0])
@@ -60,6 +53,10 @@ def test_a_step_that_a_process_sees_is_known_for_a_day() -> None:
     assert steps.describe().startswith("clock set back by 3h01m before 2026-")
     clock[0], uptime[0] = NOW + DAY, 560.0 + DAY + 3 * HOUR
     assert steps.describe() == ""
+
+    uptime_note = seen_by((0, 0, "a"), (8 * DAY, 60, "a"), (8 * DAY + 60, 120, "a"))
+    assert (uptime_note.stepped_at, uptime_note.step) == (NOW + 8 * DAY, 8 * DAY - 60)
+    assert uptime_note.age(NOW) == 60
 
 
 def test_the_record_is_read_again_and_a_damaged_one_has_seen_nothing(tmp_path: Path) -> None:
