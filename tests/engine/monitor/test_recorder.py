@@ -152,9 +152,6 @@ def test_reading_never_sees_half_of_a_moment(tmp_path: Path) -> None:
             assert len(pending_samples) > last
 
 
-# What may lie there instead
-
-
 def a_database(path: Path, *orders: str) -> None:
     """A database like ours, and what else is done to it."""
     numbers = f"application_id={recorder.APPLICATION_ID}", f"user_version={recorder.SCHEMA_VERSION}"

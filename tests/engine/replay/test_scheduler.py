@@ -206,9 +206,6 @@ def test_phases_are_all_that_is_planned(pace: ReplayPace, planned: int) -> None:
             settings.parse_pace(values)
 
 
-# ---- laws
-
-
 @dataclass
 class World:
     """A replay in a world of chance: what it sent when, and what it was allowed."""
@@ -322,8 +319,6 @@ def test_when_all_goes_well_all_is_sent(canary: tuple[int, ...], planned: int) -
             world.becomes(nth, DELIVERED)
     assert (world.sent, world.course.tally.delivered) == (planned, planned)
 
-
-# ---- beforehand
 
 TIMER = "worked only by a timer, one task every 5m"
 AT_2 = "at 2/s: 100 in 50s"

@@ -109,8 +109,6 @@ def test_a_task_that_may_not_be_given_up_stays_claimed(store: MemoryStore, refus
     assert str(outcome.error or "") == refused
 
 
-# ---- a store that keeps nothing dead, and workers without a lock
-
 DAY = 86_400.0
 POLICY = retries_of(exponential(900, 14_400))._replace(lifetime=5 * DAY)
 """Waits that double, and an end by age."""

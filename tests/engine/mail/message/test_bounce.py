@@ -134,9 +134,6 @@ def test_no_foreign_text_makes_a_header_or_part(recipient: str, error: str, head
     assert (set(about_mail), set(about_recipient)) == tuple(map(set, fields()))
 
 
-# ---- the headers of a mail in wire form
-
-
 @each(("contents", "headers"), [
     (b"A: 1\r\nB: 2\r\n\r\nbody\r\n.\r\n", b"A: 1\nB: 2"),
     (b"A: 1\r\n..b: 2\r\n\r\n.\r\n", b"A: 1\n.b: 2"), (b"A: 1\r\n.\r\n", b"A: 1"),

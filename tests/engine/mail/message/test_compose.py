@@ -202,9 +202,6 @@ def test_whole_mails_are_those_of_the_golden_files(name: str, mail: Mail) -> Non
     assert mail.data == (GOLDEN / f"{name}.eml").read_bytes()
 
 
-# ---- headers
-
-
 def test_headers_have_the_given_values() -> None:
     """Sender, date in UTC, Message-ID by the spool's id; a long host name stays whole."""
     mail = made(settings=PLAIN._replace(sender="alerts@example.net", from_name='A "B" <c>, d'))
@@ -256,9 +253,6 @@ def test_bad_values_are_refused() -> None:
     with pytest.raises(BadMail):
         made(recipient="root")
     assert made(recipient="root", settings=PLAIN._replace(strict=False)).recipient == "root"
-
-
-# ---- parts
 
 
 def test_a_boundary_within_the_content_is_not_used() -> None:
@@ -334,9 +328,6 @@ def test_an_encoded_body_has_lines_of_76_characters() -> None:
     for text in ("é" + "x" * 1000, "é" * 1000, "x" * 10_000):
         body = made(text).data.partition(b"\n\n")[2]
         assert max(map(len, body.split(b"\n"))) <= 76
-
-
-# ---- links in a page's text
 
 
 @each(("page", "text"), [

@@ -61,9 +61,6 @@ def allowed(tmp_path: Path) -> Allowed:
     return Allowed(tmp_path)
 
 
-# ---- words
-
-
 @each("words", [
     "Hello", "", "/ is full", "/no/such/file", "/etc/passwd/too", "/help\nand more", "/var/\0",
     "/\ud800", "/" + "x" * 5000, "relative/report.txt", "../data/report.txt", "~/report.txt",
@@ -73,9 +70,6 @@ def test_words_that_are_no_path_are_text(words: str, allowed: Allowed) -> None:
     """Words that only look like a path are the content."""
     content = load_content(words, allowed.settings())
     assert content == Content(words.replace("\ud800", "\ufffd"), html=False)
-
-
-# ---- files
 
 
 def test_a_file_below_an_allowed_folder_is_read(allowed: Allowed) -> None:
@@ -213,9 +207,6 @@ def test_an_unreadable_file_is_refused() -> None:
     assert "outside the folders" in second
 
 
-# ---- bytes
-
-
 @each(("data", "text"), [
     (b"caf\xe9 \xff\n", "caf\ufffd \ufffd\n"), (b"a\0b\r\n", "a\0b\r\n"),
     (b"\xef\xbb\xbfabc", "abc"), (b"", ""),
@@ -229,9 +220,6 @@ def test_any_bytes_of_a_file_become_text(allowed: Allowed, data: bytes, text: st
 def test_the_bytes_of_a_body_are_always_content(data: bytes, html: bool) -> None:
     """Nothing raises, and the text can be encoded again."""
     content_from_bytes(data, html).text.encode("utf-8")
-
-
-# ---- markup
 
 
 @each("text", [

@@ -67,9 +67,6 @@ def book(tmp_path: Path) -> Book:
     return Book(tmp_path)
 
 
-# The golden mails
-
-
 def first(book: Book) -> None:
     """The mail of the golden files that was accepted."""
     book.at("09:44:50").log_attempt("inline", 1, "sendmail", ADMIN)
@@ -128,9 +125,6 @@ def test_metrics_have_a_line_for_each_transport(book: Book) -> None:
     assert text.endswith('nftban_mail_transport_selected{transport="none"} 1\n')
 
 
-# Lines that the real program has not
-
-
 def test_queued_mail_is_logged_by_its_task(book: Book) -> None:
     """Lines have the task's id; a doubt and a mail already sent have a time."""
     book.ledger.log_unknown_result(TASK, "curl", 1_795_167_890.0)
@@ -181,17 +175,11 @@ def test_addresses_are_cut_and_control_characters_removed(book: Book) -> None:
     assert (book.path.stat().st_size < 1024, len(book.log)) == (True, 2)
 
 
-# Counters
-
-
 def test_a_shorter_value_leaves_nothing_of_the_longer_one(book: Book) -> None:
     """A counter file has the last value alone."""
     for value, text in (("a longer\nword", "a longer\ufffdword\n"), ("short", "short\n")):
         book.counters.put("word", value)
         assert Path(book.places.counters, "word").read_text() == text
-
-
-# Records
 
 
 def line(n: int) -> bytes:
@@ -277,9 +265,6 @@ def test_a_reader_never_sees_half_a_record(book: Book) -> None:
     assert 20 <= len(book.records) <= 30
     last = {record["transport"]: record["ts"] for record in book.records}
     assert "1970-01-01T00:01:39Z" in last.values()
-
-
-# What cannot be written
 
 
 @each("kind", ["log", "counters", "deliveries", "metrics"])

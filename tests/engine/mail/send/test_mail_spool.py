@@ -63,9 +63,6 @@ def names(folder: str | Path) -> list[str]:
     return sorted(path.name for path in Path(folder).iterdir())
 
 
-# Keep
-
-
 def test_a_mail_is_kept_as_the_contract_has_it(spool: MailSpool) -> None:
     """Its files are the real program's, byte for byte; a mark is there until the task is made."""
     meta = spool.store_mail(THEIRS, "admin@example.com", SUBJECT, Content("text body", html=False))
@@ -171,9 +168,6 @@ def test_files_made_by_root_belong_to_the_owner_of_the_spool(spool: MailSpool) -
     spool.mark_trying(mail, "curl", NOW)
     made = [Path(mail.folder), *Path(mail.folder).iterdir()]
     assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(12345, 12345)}
-
-
-# Read mails that other programs kept
 
 
 def test_a_mail_of_the_real_program_is_read(spool: MailSpool) -> None:
@@ -356,9 +350,6 @@ def test_a_mail_names_the_domain_of_its_recipients(to: str, domain: str) -> None
     assert spool_entry.find_domain(META.replace("admin@example.com", to).encode()) == domain
 
 
-# Mark
-
-
 def test_an_attempt_leaves_its_mark_until_its_end(spool: MailSpool) -> None:
     """A failed one restores a former doubt, or leaves none; an accepted one is sent for good."""
     mail = kept(spool)
@@ -415,9 +406,6 @@ def test_a_mail_is_removed_with_its_folder(spool: MailSpool) -> None:
         spool.body(mail, 100)
     with pytest.raises(FileNotFoundError):
         spool.mark_trying(mail, "curl", NOW)
-
-
-# List, count and sweep
 
 
 def test_a_spool_is_listed_by_age(spool: MailSpool) -> None:

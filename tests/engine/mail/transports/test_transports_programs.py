@@ -83,9 +83,6 @@ TRANSPORTS: dict[str, Callable[[Path, int], Transport]] = {
 CURL, MSMTP, BOTH, ALL = ("curl",), ("msmtp",), ("curl", "msmtp"), tuple(TRANSPORTS)
 
 
-# What arrives, and what a server answers
-
-
 @pytest.mark.parametrize("name", BOTH)
 @each(("names", "mail", "quit"), [
     *((BOTH, a_mail(body), "") for body in BODIES),
@@ -150,8 +147,6 @@ def test_each_answer_of_a_server_has_its_word(
     assert not quotes or str(failure).startswith(answer)
     assert server.mails == [] and not (tmp_path / "dead.letter").exists()
 
-
-# curl
 
 SECRET = 's3cret-with "quotes" \\ and café'
 
@@ -351,9 +346,6 @@ def test_root_sends_as_the_owner_of_the_spool() -> None:
     assert [mail.data for mail in server.mails] == [on_the_wire(a_mail())]
 
 
-# msmtp
-
-
 def test_a_connection_lost_within_tls_leaves_a_doubt(tmp_path: Path, pem: Certificate) -> None:
     """With STARTTLS and with TLS from the start a missing answer of msmtp's server is a doubt."""
     for more in ((), ("tls_starttls off",)):
@@ -379,9 +371,6 @@ def test_connection_failures_of_msmtp_are_understood(tmp_path: Path, pem: Certif
     assert (server.mails[0].tls, server.mails[0].login) == (True, "me")
 
 
-# mailx
-
-
 @each("text", [
     "text\n", sample_mails.NASTY, "Grüße, café €\n\n", sample_mails.MANY_DOTS,
     "~! touch FOLDER/pwned\n~r /etc/passwd\n~b evil\n",
@@ -402,9 +391,6 @@ def test_mailx_delivers_the_text_it_was_given(text: str, tmp_path: Path) -> None
     assert (read["From"], read["To"], read["Subject"]) == (SENDER, RECIPIENT, "a café")
     assert b"\r\nSubject: =?utf-8?q?a_caf=C3=A9?=\r\n" in header + b"\r\n"
     assert read.get_content_charset() == "utf-8"
-
-
-# Postfix
 
 
 @pytest.fixture(scope="module")
