@@ -1,7 +1,5 @@
 """Ages count as far as runs have seen them pass; a clock that was set starts them again."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 

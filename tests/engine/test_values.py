@@ -1,7 +1,5 @@
 """Classes of values work as those of `typing.NamedTuple` do."""
 
-from __future__ import annotations
-
 import pickle
 import typing
 from collections.abc import Callable

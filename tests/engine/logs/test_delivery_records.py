@@ -1,7 +1,5 @@
 """What delivery records say of failures: written by either program, cut, replaced, or hostile."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Local times of the hour that occurs twice when the clocks are set back."""
 
-from __future__ import annotations
-
 import calendar
 import json
 import time

@@ -1,7 +1,5 @@
 """Several logs merged by time: paging, filters, rotation, search, and the mentions of a task."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence

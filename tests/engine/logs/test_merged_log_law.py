@@ -1,8 +1,6 @@
 """The law of every reader of a log: written, rotated, copied, compressed, emptied or removed, each
 complete line comes once, in order, and whole."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import time

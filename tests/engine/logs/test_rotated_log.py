@@ -1,7 +1,5 @@
 """The files of a log as they are rotated: which are opened, in which order, which are the same."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Compressed logs read at any offset: each format, several streams, damage, bounded memory."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

@@ -1,7 +1,5 @@
 """Run a mail program: input, output, timeout, children, environment."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

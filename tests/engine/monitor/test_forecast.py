@@ -1,7 +1,5 @@
 """What is to be expected: a sentence and its numbers, or why nothing can be said."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given

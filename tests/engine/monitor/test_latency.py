@@ -1,7 +1,5 @@
 """Latency of each kind of task, computed from the events of a log."""
 
-from __future__ import annotations
-
 import random
 from typing import Any, TypeAlias
 

@@ -1,7 +1,5 @@
 """Triage of a lock: the verdict with its certainty, duplicates on a repeat, the rate."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

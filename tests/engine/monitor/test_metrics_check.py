@@ -1,7 +1,5 @@
 """Which of our counts are compared with a metrics file."""
 
-from __future__ import annotations
-
 from engine.model import State
 from engine.monitor.metrics_check import Rest, counts_when_written
 from engine.monitor.prometheus import Samples

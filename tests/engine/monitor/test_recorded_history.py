@@ -1,7 +1,5 @@
 """Recorded samples: packed into a few hundred bytes, refused if spoilt, and gone back through."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from typing import Any

@@ -1,7 +1,5 @@
 """The flight recorder's SQLite file: one process records, all read, and no content is trusted."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """What a queue did lately: rates, drain, sparkline and growth, each from counts and a clock."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

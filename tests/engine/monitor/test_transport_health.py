@@ -1,7 +1,5 @@
 """Transports of mail: windows and faults from the mail log and metrics, rotated and spoilt."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Compose a mail: headers, parts, page, logo; any content is read back as it was given."""
 
-from __future__ import annotations
-
 import email
 import email.policy
 import os

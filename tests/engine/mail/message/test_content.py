@@ -1,7 +1,5 @@
 """The content of a mail: words, or a file that may be mailed; text or HTML."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Letters to many recipients: placeholders, values, and templates that are refused."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page template of mails: our own or installed files, placeholders and the logo."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

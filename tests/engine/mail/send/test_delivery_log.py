@@ -1,7 +1,5 @@
 """Write the mail log, counters, metrics and delivery records as the real program does."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

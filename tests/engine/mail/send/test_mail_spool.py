@@ -1,7 +1,5 @@
 """The mail spool: keep, read, mark, list and sweep mails, and refuse hostile files in it."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

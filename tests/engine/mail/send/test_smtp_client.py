@@ -2,8 +2,6 @@
 
 Most servers are real ones with given answers; a plain socket shows the bytes on the wire."""
 
-from __future__ import annotations
-
 import functools
 import io
 import itertools

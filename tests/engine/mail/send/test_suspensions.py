@@ -1,7 +1,5 @@
 """The file of suspended transports: shared by all processes, refused if damaged."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Transports that run a program: recorders keep arguments, environment and input."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

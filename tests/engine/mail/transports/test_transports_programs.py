@@ -1,7 +1,5 @@
 """Deliver by the installed curl, msmtp, mailx and Postfix to a scripted server on loopback."""
 
-from __future__ import annotations
-
 import email.policy
 import os
 import re
