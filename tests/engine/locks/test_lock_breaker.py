@@ -429,9 +429,8 @@ NUMBERS = "number given to a thread,number and lock given away"
     pytest.param(ANYWHERE, marks=only_without_namespaces),
 ])  # fmt: skip
 def test_any_change_at_any_system_call_of_the_breaker(path: Path, twist: str) -> None:
-    """The breaker is stopped before each system call that it makes, and exactly there the holder
-    meets one of the fates of `lock_rivals`: one process has the lock in the end, the others know
-    why not, and none but the first holder is signalled."""
+    """Stopped before any system call, while the holder meets one of the fates of `lock_rivals`, a
+    breaker signals none but the first holder; in the end one process has the lock."""
     assert int(duel("number" in twist, "twists", str(path), twist).split()[0]) > 100
 
 

@@ -91,9 +91,8 @@ class WrittenLog:
             self._leave()
 
     def copy_and_truncate(self, size: int) -> None:
-        """Rotate by a copy: the writer keeps its file. Not done if the file was emptied since the
-        last read: the copy then begins with other lines than the file that the reader knows.
-        """
+        """Rotate by a copy: the writer keeps its file. Not done if that was emptied since the last
+        read: the copy would begin with other lines."""
         if self.is_known and self.path.exists() and not self.was_truncated:
             self._shift()
             copy = Path(f"{self.path}.1")

@@ -97,9 +97,8 @@ OTHERS = [
 
 
 def test_the_real_programs_logs_are_understood() -> None:
-    """Every line of the golden logs that names a task, or a mail's result, is an event. A failed
-    attempt, whose line has no transport, is by that of the attempt before it, also if the log is
-    read piece by piece. The mail module's JSON lines have the transport and the error."""
+    """Every golden line that names a task, or a mail's result, is an event; a failed attempt has
+    the transport of the attempt before it, also if it is read piece by piece."""
     for name in ("queue.log", "queue.processor-run.log", "mail.log"):
         for line in golden(name):
             names = any(words in line.text for words in ("Z-", "MAIL_SEND", "No mail"))

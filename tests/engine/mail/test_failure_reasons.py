@@ -47,10 +47,8 @@ def judged(left: Left) -> NotSent:
 
 @each("left", LEFT)
 def test_outputs_of_real_programs_are_understood(left: Left) -> None:
-    """Each real output has its word; only what a server has against the mail itself is permanent,
-    and where a connection ended without an answer the mail is in doubt. An operator reads one
-    line of at most 200 characters, without a domain and without numbers of the system.
-    """
+    """Each has its word; only what a server has against the mail is permanent, an end without an
+    answer is a doubt. An operator reads one line without domain or numbers."""
     failure = judged(left)
     assert (failure.word, failure.reason) == (left.word, left.word.partition("_")[0])
     assert failure.permanent == left.word.startswith("rejected_")

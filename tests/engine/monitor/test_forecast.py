@@ -50,9 +50,8 @@ DRAINED: tuple[tuple[int, Drain, tuple[BucketState, ...], float | None, str], ..
 
 
 def test_when_nothing_waits_any_more() -> None:
-    """At the present pace or at the slowest bucket's, whichever takes longer; of several buckets
-    the slowest for the tasks of its kind is named; without a known input there is no number, and
-    the reason is given."""
+    """At the present pace or at the slowest bucket's, whichever takes longer; that bucket is named.
+    Without a known input there is no number, and the reason is given."""
     for waiting, pace, tokens, seconds, words in DRAINED:
         told = forecast_drain(waiting, pace, tokens)
         assert (told.seconds, told.sentence, told.unknown) == (seconds, words, "")

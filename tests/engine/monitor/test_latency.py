@@ -167,9 +167,8 @@ def test_kinds_that_the_log_does_not_have(
     expected: list[tuple[float | None, str]],
     why: str,
 ) -> None:
-    """A waiting kind without a run has the rate 0 if the log has others or no task leaves; the only
-    kind of a queue without any line has the recorded rate; nothing is known before the log is read.
-    """
+    """A kind without a run has the rate 0 if the log has others or no task leaves; the only kind of
+    a queue without a line has the recorded one. Before the log is read none is known."""
     kinds = with_unlogged_kinds(figures, waiting, rate, finished)
     assert [(one.per_minute, one.source) for one in kinds] == expected
     assert (kinds[-1].kind, kinds[-1].failures_share) == (max(waiting), None)

@@ -21,9 +21,8 @@ FINE_STEP, MAX_AGE = recorded_history.FINE_STEP_SECONDS, recorded_history.MAX_SA
 
 
 def test_a_moment_comes_back_as_it_was() -> None:
-    """Counts by state and finer word, rates, ages, lock, alerts, transports with their mails to bad
-    addresses, tokens and workers are what they were; an alert is of the place as it is called now;
-    of a place that could not be read only the reason comes back."""
+    """All of it is what it was: counts, rates, ages, alerts, transports, tokens; an alert is of the
+    place as it is called now. Of an unread place only the reason comes back."""
     sample = a_sample()
     again = decode_sample(encode_sample(sample), "mail.out")
     assert again._replace(transports=()) == sample._replace(transports=())
@@ -113,9 +112,8 @@ def a_tape(*seconds: float) -> RecordedHistory:
 
 
 def test_the_state_at_a_moment() -> None:
-    """The last sample until then, if it is recent; else a gap with its ends. A sample whose bytes
-    are none is a gap; where nothing was recorded there is nothing to go to. A held key goes by
-    minutes after its first steps."""
+    """The last sample until then if it is recent, else a gap with its ends; so is a sample whose
+    bytes are none. A held key goes by minutes after its first steps."""
     middle, history = MissingSpan(NOW - 90, NOW - 20), a_tape(-100, -90, -20)
     for at, found in (
         (-100, -100), (-99.9, -100), (-90.1, -100), (-90, -90), (-90 + MAX_AGE, -90),

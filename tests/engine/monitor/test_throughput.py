@@ -48,9 +48,8 @@ def test_rates_are_those_of_the_last_minute() -> None:
 
 @pytest.mark.parametrize("is_recorded_first", [True, False])
 def test_a_recording_before_the_first_sample_fills_the_history(is_recorded_first: bool) -> None:
-    """Growth, rates and backlog of ten minutes are those of the recording right after the start, in
-    any order in which the two are known, also of one sample; after a longer gap only what was
-    seen since counts."""
+    """Right after the start ten minutes are those of the recording, in whichever order both are
+    known; after a longer gap only what was seen since counts."""
     recorded = []
     for second in range(-600, 0, 10):
         counts = {State.PENDING: 700 + second, State.DEAD: 58 + second // 10}

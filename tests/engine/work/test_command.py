@@ -55,9 +55,8 @@ def test_the_data_of_a_task_is_the_input_of_its_program() -> None:
     (f"spool/{'x' * 300}", "it cannot be checked: File name too long"),
 ])  # fmt: skip
 def test_it_starts_if_nothing_leads_elsewhere(tmp_path: Path, payload: str, refused: str) -> None:
-    """A handler gets a task without a payload, or with one plainly below the mail spool, be it
-    there or not, through no link below the data folder; any other is given up on, and one that the
-    system cannot look at waits for another attempt."""
+    """The payload is none, or plainly below the mail spool, there or not, through no link; else the
+    task is given up, or waits if the system cannot look at it."""
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool" / "meta.sh").touch()
     (tmp_path / "link").symlink_to("spool")
@@ -214,9 +213,8 @@ def told(
 
 
 def test_a_task_is_in_a_clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program runs in a session of its own, without input; it finds its task's fields, a fixed
-    PATH, its home and time zone, and no secret. A configured variable is set, one without a value
-    comes from the worker if set there; the task's own fields cannot be replaced."""
+    """It has a session without input, its task's fields, a fixed PATH, home and zone, and no
+    secret; configured variables are set, but none in place of a task's field."""
     with monkeypatch.context() as system:
         system.setattr(os, "environ", {"HOME": "/srv", "AWS_SECRET": "x", "PATH": "/tmp/evil"})
         _, environment = told(tmp_path, TASK)

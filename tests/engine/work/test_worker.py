@@ -582,9 +582,8 @@ def test_a_gate_that_says_when_it_opens_is_asked_again_then(queue: WorkQueue) ->
 
 
 def test_orphans_are_rescued_once(queue: WorkQueue, tmp_path: Path) -> None:
-    """A task that a dead worker left claimed is failed once when the next one starts, and waits its
-    turn like any failed task; one that ended its worker for the fourth time is dead. When the lock
-    was taken over, the error says from which process."""
+    """A task left claimed is failed once by the next worker, and waits like any; the fourth time it
+    is dead. The error names the process from which the lock was taken over."""
     task, last = queue.add(), queue.add(number=2, attempts=3)
     list(queue.store.take(NOW, "the dead", 2))
     runs = [queue.worker({"job": does}).process_next().done for _ in "12"]
@@ -688,9 +687,8 @@ def pass_a_third(queue: WorkQueue, worker: Worker, store: LeasedStore) -> None:
 
 
 def test_a_lease_is_renewed_while_its_task_runs(queue: WorkQueue) -> None:
-    """At each third of a lease it is extended by its whole length; the handler sees the new one. If
-    the store cannot do it now, or cannot tell whether it was done, it is asked again a third later.
-    """
+    """At each third of a lease it is extended by its whole length, as the handler sees; if the
+    store cannot, or cannot tell, it is asked again a third later."""
     store = LeasedStore(queue.memory)
 
     def handler(task: Task, context: Context) -> None:
@@ -753,9 +751,8 @@ def test_a_hanging_handler_loses_its_lease(queue: WorkQueue) -> None:
 
 
 def test_stop_finishes_what_runs_and_a_second_stop_cancels_it(queue: WorkQueue) -> None:
-    """A worker that is stopped claims nothing more and ends when its running tasks are done; at a
-    second stop its handlers end now, which counts as an attempt. One that is stopped before its
-    first claim does nothing."""
+    """A stopped worker claims no more and ends with its tasks; at a second stop its handlers end
+    now, which counts as an attempt. Stopped before a claim it does nothing."""
 
     def handler(task: Task, context: Context) -> None:
         worker.stop()

@@ -107,9 +107,8 @@ LINK = "a symbolic link, not followed"
     *((f"FOLDER/{path}", "not a regular file") for path in ("fifo", "folder", "socket")),
 ], allowed=Allowed)  # fmt: skip
 def test_a_file_that_may_not_be_mailed_is_refused(allowed: Allowed, path: str, why: str) -> None:
-    """A path is written plainly and is inside of an allowed folder, also if a name begins alike; no
-    link is followed, nor a hard link of any user; no special file is waited for, and a missing
-    report is no text."""
+    """A path is plain and inside of an allowed folder; no link or foreign hard link is followed, no
+    special file is waited for, and a missing report is no text."""
     folder, evil = allowed.folder, allowed.above / "data-evil"
     evil.mkdir()
     for secret in (allowed.above / "secret", evil / "x"):

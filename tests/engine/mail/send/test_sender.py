@@ -85,9 +85,8 @@ def test_a_mail_without_a_recipient_waits_for_the_setting(tmp_path: Path) -> Non
     "-C/tmp/evil", "a@b@example.com", "x@example.com\nBcc: y", "b\u00fccher@example.com", "$(id)",
 ])  # fmt: skip
 def test_a_bad_recipient_is_not_tried_and_kept(tmp_path: Path, recipient: str) -> None:
-    """One attempt refuses it; with retries the mail is kept with that text, which is never taken
-    for another address, and its task dies at once; log, records and metrics say so. So it does if
-    another program has changed the recipient of a spooled mail into an option."""
+    """It is refused, or kept with its text, which is never taken for another address; its task dies
+    at once. So it does if another program made an option of a recipient."""
     parts = SenderParts(tmp_path, transport := Recorder())
     with pytest.raises(BadMail):
         parts.post().send("the disk is full", recipient)
@@ -305,10 +304,8 @@ def test_the_last_wait_is_repeated(
 
 
 def test_a_refusal_for_good_is_not_retried(tmp_path: Path) -> None:
-    """A permanent refusal ends the attempts; the task fails once without asking again, and a
-    retry of the task by an operator attempts the mail, though no transport is looked for before.
-    At a later attempt the copy made before the pause becomes the spooled mail, with the refusal.
-    """
+    """It ends the attempts, and the task fails without asking again; an operator's retry asks. At a
+    later attempt the copy made before the pause becomes the spooled mail."""
     parts = SenderParts(tmp_path, transport := Recorder(refusal()))
     ended = parts.send()
     assert (ended.permanent, ended.attempts, parts.pauses) == (True, 1, [])
@@ -673,9 +670,8 @@ def parsed(mail: Mail) -> EmailMessage[str, str]:
 
 
 def test_send_once_sends_what_the_caller_names(tmp_path: Path) -> None:
-    """Message-ID and further headers are the caller's, no value begins another header, and a later
-    attempt sends the same bytes; nothing is spooled. The caller hears of the acceptance before the
-    log has the result."""
+    """Message-ID and headers are the caller's, none begins another, and a later attempt sends the
+    same bytes. The caller hears of the acceptance before the log has it."""
     parts = SenderParts(tmp_path, transport := Recorder(busy()))
     with pytest.raises(NotSent):
         once(parts.post())

@@ -143,10 +143,8 @@ LOOKALIKES = ["a@b\uff1ec.org", "a@b\uff20c.org", "a@\uff3b1.2.3.4\uff3d", "a@b\
 
 
 def test_a_mail_that_could_smuggle_reaches_no_server() -> None:
-    """Contents that do not end as they must, or seem to end before, an address that holds another
-    command or becomes another address on its way, and the null path as a recipient are refused
-    before any server is called. Only what is before the @ needs a server that takes more than
-    ASCII."""
+    """Contents with a wrong end, an address with a command, or one that changes on its way: no
+    server is called. Only what is before the @ needs more than ASCII."""
     wrong = [({"recipient": one}, "is ambiguous in a host name") for one in LOOKALIKES]
     for field in ("sender", "recipient"):
         wrong += [({field: address}, "not a valid SMTP address") for address in NO_ADDRESS]
@@ -203,9 +201,8 @@ IN_DOUBT = "in doubt: it may have been accepted"
 def test_a_broken_connection_leaves_a_doubt_only_after_the_last_dot(
     answers: Script, settings: dict[str, Any], error: str
 ) -> None:
-    """Before the line that ends the mail no server can have taken it: it is tried again, a refusal
-    of the client too. After it only 2xx says that the mail was accepted: a lost connection, an
-    answer that never comes or makes no sense is in doubt."""
+    """Before the last line no server can have taken the mail: it is tried again. After it only 2xx
+    is an acceptance; a lost connection or a senseless answer is a doubt."""
     with Server(**answers) as server:
         error_text = failure(Failed, server, **settings)
     assert error_text.startswith(error)
@@ -254,9 +251,8 @@ def test_a_host_without_a_server_is_tried_again() -> None:
 
 
 def test_a_mail_is_encrypted_unless_disabled(pem: Certificate, tmp_path: Path) -> None:
-    """Only this host is spoken to in the clear by default. By STARTTLS, or from the first byte on,
-    a server with a certificate of another, or with none that can be read, gets no mail; where
-    encryption is required nothing goes without; where any will do, any certificate does."""
+    """Only this host is spoken to in the clear by default. A server whose certificate is another's
+    or unreadable gets no mail, unless any will do; without required TLS none goes."""
     hosts = ("127.0.0.1", "::1", "localhost", "relay.example.org", "192.0.2.1")
     assert [SmtpDestination(host).encryption for host in hosts] == ["none"] * 3 + ["required"] * 2
     assert smtp_client.TLS == TLS
@@ -538,9 +534,8 @@ def send_to_all(
 
 
 def test_several_recipients_get_one_mail_and_each_refusal_is_known() -> None:
-    """In one transaction each recipient is accepted or refused; a bad address is never sent, and
-    parameters for notifications only to a server that offers DSN. If all are refused, no DATA is
-    sent."""
+    """Each is accepted or refused in one transaction; a bad address is never sent, and DSN only
+    where it is offered. If all are refused, no DATA is sent."""
     addresses = ("a@d.example", "no address", "b@d.example", "c@d.example")
     people = [smtp_client.WireRecipient(one, "NOTIFY=SUCCESS") for one in addresses]
     with Server(rcpt=["", "450 4.2.1 later", "550 5.1.1 unknown"]) as server:

@@ -75,10 +75,8 @@ TEXT = b"one\n ~!touch pwned\n ~~\n a ~ b\n.\n"
 def test_a_program_gets_envelope_and_mail_and_little_else(
     place: Place, name: str, words: tuple[str, ...], given: bytes
 ) -> None:
-    """Sender and recipient are arguments, the mail comes as it is; no header names a recipient.
-    Exim is asked to print why it refuses a mail; mailx makes the headers itself, so it gets the
-    text, of which no line is a command. Neither our environment nor our files nor our folder are
-    seen: above all no password."""
+    """Sender and recipient are arguments, the mail comes as it is, to mailx as a text without
+    commands. Our environment, files and folder are not seen, nor a password."""
     place.transport(name).send(MAIL, never)
     record = place.recorded()
     assert record["argv"] == [str(place.folder / PROGRAMS[name]), *words]

@@ -92,9 +92,8 @@ CURL, MSMTP, BOTH, ALL = ("curl",), ("msmtp",), ("curl", "msmtp"), tuple(TRANSPO
 def test_a_mail_arrives_as_it_was(
     name: str, names: tuple[str, ...], mail: Mail, quit: str, tmp_path: Path
 ) -> None:
-    """Every byte arrives, dots and empty lines too, with the line ends that SMTP asks for, under
-    our own name, from and to any valid address; a 250 after the data is the success, with any
-    answer to QUIT."""
+    """Every byte arrives, with the line ends of SMTP, under our own name, from and to any valid
+    address; a 250 after the data is the success, with any answer to QUIT."""
     if name not in names:
         return
     with Server(quit=quit) as server:
@@ -374,9 +373,8 @@ def test_connection_failures_of_msmtp_are_understood(tmp_path: Path, pem: Certif
     "~! touch FOLDER/pwned\n~r /etc/passwd\n~b evil\n",
 ])  # fmt: skip
 def test_mailx_delivers_the_text_it_was_given(text: str, tmp_path: Path) -> None:
-    """The plain text arrives byte for byte, dots, long lines and letters beyond ASCII too, under
-    the subject that was given, from whom and to whom it was; a line that begins with a tilde is no
-    command."""
+    """The text arrives byte for byte, under its subject, from whom and to whom it was; a line that
+    begins with a tilde is no command."""
     text = text.replace("FOLDER", str(tmp_path))
     with Server() as server:
         a_mailx(tmp_path, server.port).send(a_mail()._replace(text=text), never)
