@@ -262,7 +262,7 @@ FAULTS: tuple[Fault, ...] = (
           ("        if self._wakes_at == -math.inf:", "        if self._wakes_at == math.inf:")),
     fault("lets a shell's dollar pass", "a value is accepted that a shell expands, or runs",
           "engine/system/files.py",
-          "tests/engine/system/test_files.py::test_what_shells_could_read_otherwise_is_refused",
+          "tests/engine/system/test_files.py::test_only_what_every_shell_reads_the_same_is_accepted",
           ('        if c in "$`":', '        if c in "`":')),
     fault("enters linked folders",
           "a payload path in a task file removes a file elsewhere, through a link",

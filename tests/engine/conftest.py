@@ -25,13 +25,8 @@ def start() -> Iterator[Callable[..., Child]]:
     children: list[Child] = []
 
     def starter(code: str, *args: str, pass_fds: tuple[int, ...] = ()) -> Child:
-        child = subprocess.Popen(
-            [sys.executable, "-c", code, *args],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            pass_fds=pass_fds,
-        )
+        argv, pipe = [sys.executable, "-c", code, *args], subprocess.PIPE
+        child = subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True, pass_fds=pass_fds)
         children.append(child)
         return child
 

@@ -45,10 +45,9 @@ BODIES = ("text\n", "", "Grüße, café €\n\n", NASTY, MANY_DOTS)
 
 def a_mail(body: str = "text\n", recipient: str = RECIPIENT, sender: str = SENDER) -> Mail:
     """A mail with this body, unencoded."""
-    subject, data = "=?utf-8?q?a_caf=C3=A9?=", f"{HEADERS}\n{body}".encode()
-    return Mail(
-        "mail-20261121T180000Z-a1b2c3d4", sender, recipient, subject=subject, data=data, text=body
-    )
+    id, subject = "mail-20261121T180000Z-a1b2c3d4", "=?utf-8?q?a_caf=C3=A9?="
+    data = f"{HEADERS}\n{body}".encode()
+    return Mail(id, sender, recipient, subject=subject, data=data, text=body)
 
 
 def on_the_wire(mail: Mail) -> bytes:

@@ -1,7 +1,5 @@
 """Tasks, spools, stores and clocks that several tests of the engine build."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from engine import verbs

@@ -1,6 +1,7 @@
 """Retry waits, due times, token buckets, and the sentences that say why a task waits."""
 
 from math import inf, nan
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,8 +20,7 @@ def a_task(state: State = State.PENDING, due: float = 0.0) -> Task:
 
 
 def test_an_age_gives_up_a_task_after_two_attempts_and_if_it_was_seen() -> None:
-    """A task beyond its lifetime is given up by age only if an attempt was made before, and if runs
-    have seen its age pass."""
+    """Only after an attempt that was made before, and if runs have seen its age pass."""
     retry = policy.contract_retries()._replace(lifetime=3600.0)
     task = Task("t", "mail_send", State.PENDING, NOW - 7200, attempts=1)
     assert retry.retry_delay(task, NOW) is None
@@ -29,20 +29,17 @@ def test_an_age_gives_up_a_task_after_two_attempts_and_if_it_was_seen() -> None:
     assert unseen.retry_delay(task, NOW) == 120
 
 
-@pytest.mark.parametrize(
-    ("profile", "waits", "counted"),
-    [
-        (policy.contract_retries(), [60, 120, 240, None], 3),
-        (policy.shipped_retries(), [60, 120, None], 3),
-        (policy.shipped_retries(limit=4), [60, 120, 240, None], 4),
-        (policy.contract_retries(limit=8), [60, 120, 240, 480, 900, 900, 900, 900, None], 8),
-        (policy.contract_retries(limit=0), [None], 0),
-        (policy.contract_retries(base=5, ceiling=15, limit=3), [5, 10, 15, None], 3),
-        (policy.contract_retries(base=0), [0, 0, 0, None], 3),
-    ],
-)
-def test_failures_wait_as_the_tables_say(
-    profile: RetryPolicy, waits: list[float | None], counted: int
+@pytest.mark.parametrize(("profile", "waits", "counted"), [
+    (policy.contract_retries(), [60, 120, 240, None], 3),
+    (policy.shipped_retries(), [60, 120, None], 3),
+    (policy.shipped_retries(limit=4), [60, 120, 240, None], 4),
+    (policy.contract_retries(limit=8), [60, 120, 240, 480, 900, 900, 900, 900, None], 8),
+    (policy.contract_retries(limit=0), [None], 0),
+    (policy.contract_retries(base=5, ceiling=15, limit=3), [5, 10, 15, None], 3),
+    (policy.contract_retries(base=0), [0, 0, 0, None], 3),
+])  # fmt: skip
+def test_failures_wait_as_a_table_says(
+    profile: RetryPolicy, waits: list[Any], counted: int
 ) -> None:
     """Each failure waits as its table says, until the one that buries; then so many are counted."""
     assert [profile.schedule.wait(retries) for retries in range(len(waits))] == waits
@@ -50,15 +47,8 @@ def test_failures_wait_as_the_tables_say(
     assert len(waits) - 1 + profile.final_attempts == counted
 
 
-@given(
-    base=st.floats(0, 1e6),
-    ceiling=st.floats(0, 1e6),
-    limit=st.integers(0, 10**6),
-    retries=st.integers(0, 10**7),
-)
-def test_no_wait_is_beyond_the_ceiling(
-    base: float, ceiling: float, limit: int, retries: int
-) -> None:
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(0, 10**6), st.integers(0, 10**7))
+def test_no_wait_exceeds_the_ceiling(base: float, ceiling: float, limit: int, retries: int) -> None:
     """However often it failed, a task waits no longer than the ceiling, and no less than before."""
     for make in (policy.contract_retries, policy.shipped_retries):
         wait_after = make(base, ceiling, limit).schedule.wait
@@ -70,18 +60,15 @@ def test_no_wait_is_beyond_the_ceiling(
 
 
 def test_a_clock_that_jumped_parks_no_task() -> None:
-    """A due time further than a week away is not believed; the moment itself counts as due, and a
-    task without one is not held back."""
+    """A due time beyond a week is not believed; the moment itself, and none, are due."""
     for due, written, trusted in (
-        (0.0, NOW, 0.0),
-        (NOW + 900, NOW, NOW + 900),
+        (0.0, NOW, 0.0), (NOW + 900, NOW, NOW + 900),
         (NOW + MAX_WAIT_SECONDS, NOW, NOW + MAX_WAIT_SECONDS),
         (NOW + MAX_WAIT_SECONDS + 1, NOW - 10, NOW - 10 + MAX_WAIT_SECONDS),
         (NOW + 10 * MAX_WAIT_SECONDS, NOW - MAX_WAIT_SECONDS - 1, NOW - 1),
         (NOW + 10 * MAX_WAIT_SECONDS, NOW + 9 * MAX_WAIT_SECONDS, NOW),
-        (inf, NOW, NOW + MAX_WAIT_SECONDS),
-        (nan, NOW, NOW + MAX_WAIT_SECONDS),
-    ):
+        (inf, NOW, NOW + MAX_WAIT_SECONDS), (nan, NOW, NOW + MAX_WAIT_SECONDS),
+    ):  # fmt: skip
         assert policy.limit_due(due, written, NOW) == trusted
     for moment, is_due in ((None, True), (0.0, True), (NOW, True), (NOW + 0.1, False)):
         assert policy.is_due(a_task()._replace(due=moment), NOW) is is_due
@@ -96,17 +83,12 @@ def test_a_threshold_is_not_beyond_itself() -> None:
 
 
 def test_a_bucket_refills_by_the_time_passed() -> None:
-    """Refilling gives what the time has brought, never more than the burst; spending more than
-    there is gives nothing at all, and no rate brings no token."""
+    """Never beyond the burst; more than there is cannot be spent; no rate brings no token."""
     years = 10 * 365 * 86400
     for rate, bucket, now, tokens in (
         (Rate.with_default_burst(40), Bucket(720, 0), 86400, 5),  # long idle
-        (
-            Rate.with_default_burst(2),
-            Bucket(5 * UNITS_PER_TOKEN, 1000),
-            1000,
-            2,
-        ),  # cap follows rate
+        # the cap follows the rate
+        (Rate.with_default_burst(2), Bucket(5 * UNITS_PER_TOKEN, 1000), 1000, 2),
         (Rate.with_default_burst(40), Bucket(5400, 5000), 4000, 1),  # clock back
         (Rate.with_default_burst(40), Bucket(0, 1000), 1000 + years, 5),
         (Rate.with_default_burst(40), Bucket(0, 0), 89, 0),
@@ -126,34 +108,16 @@ def test_a_bucket_refills_by_the_time_passed() -> None:
 def test_a_run_each_minute_spends_exactly_the_rate() -> None:
     """Not one token is lost to rounding in 48 hours; after a rest an hour holds a burst more."""
     for per_hour, first, window, two_days in (
-        (1, 60, (1, 2), 48),
-        (3, 20, (5, 6), 144),
-        (5, 12, (9, 10), 240),
-        (6, 10, (10, 11), 288),
-        (20, 3, (24, 25), 960),
-        (40, 2, (44, 45), 1920),
-        (60, 1, (64, 65), 2880),
-    ):
+        (1, 60, (1, 2), 48), (3, 20, (5, 6), 144), (5, 12, (9, 10), 240), (6, 10, (10, 11), 288),
+        (20, 3, (24, 25), 960), (40, 2, (44, 45), 1920), (60, 1, (64, 65), 2880),
+    ):  # fmt: skip
         rate = Rate.with_default_burst(per_hour)
         fresh = spends(Bucket(0, 0), rate, minutes=48 * 60)
         rested = spends(policy.Bucket(rate.burst * policy.UNITS_PER_TOKEN, 0), rate, minutes=60)
         assert sum(fresh) == two_days
         assert next(minute for minute, n in enumerate(fresh) if n) == first
         assert (sum(rested[:60]), sum(rested)) == window
-    assert spends(Bucket(0, 0), Rate.with_default_burst(40), 12)[1:] == [
-        0,
-        1,
-        1,
-        0,
-        1,
-        1,
-        0,
-        1,
-        1,
-        0,
-        1,
-        1,
-    ]
+    assert spends(Bucket(0, 0), Rate.with_default_burst(40), 12)[1:] == [0, 1, 1] * 4
 
 
 def spends(bucket: Bucket, rate: Rate, minutes: int) -> list[int]:
@@ -167,8 +131,6 @@ def spends(bucket: Bucket, rate: Rate, minutes: int) -> list[int]:
 
 
 RATES = st.builds(Rate, st.integers(1, 10**5), st.integers(1, 100))
-
-
 BUCKETS = st.builds(Bucket, st.integers(-(10**9), 10**12), st.integers(-(10**9), 10**10))
 
 
@@ -176,8 +138,7 @@ BUCKETS = st.builds(Bucket, st.integers(-(10**9), 10**12), st.integers(-(10**9),
 def test_a_bucket_holds_no_more_than_its_burst_wherever_the_clock_jumps(
     rate: Rate, bucket: Bucket, times: list[int], back: int
 ) -> None:
-    """It holds between nothing and its burst; a clock that is set back brings nothing, and from
-    then on it brings what it always did."""
+    """A clock set back brings nothing, and from then on it brings what it always did."""
     for now in times:
         bucket = policy.refill_bucket(bucket, rate, now)
         assert 0 <= bucket.units <= rate.burst * UNITS_PER_TOKEN
@@ -191,11 +152,8 @@ def test_a_bucket_holds_no_more_than_its_burst_wherever_the_clock_jumps(
 
 
 @given(RATES, BUCKETS, st.lists(st.integers(0, 1000)))
-def test_refilling_often_brings_what_refilling_once_does(
-    rate: Rate, bucket: Bucket, steps: list[int]
-) -> None:
-    """Nothing is lost or won by looking often; at the second that is said there is a token, and a
-    second before there was none."""
+def test_refilling_often_brings_what_one_does(rate: Rate, bucket: Bucket, steps: list[int]) -> None:
+    """Looking often changes nothing; a token is there at the second that is said, none before."""
     often = policy.refill_bucket(bucket, rate, bucket.stamp)
     when = policy.next_token_time(often, rate)
     assert policy.refill_bucket(often, rate, when).tokens >= 1

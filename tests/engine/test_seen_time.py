@@ -1,7 +1,5 @@
 """Ages count as far as runs have seen them pass; a clock that was set starts them again."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 
@@ -22,40 +20,27 @@ def seen_by(*runs: tuple[float, float, str]) -> SeenTime:
     return uptime_note
 
 
-@pytest.mark.parametrize(
-    ("runs", "age"),
-    [
-        ([(0, 0, "a")], 0),
-        ([(0, 0, "a"), (300, 300, "a")], 300),
-        ([(0, 0, "a"), (DAY, DAY, "a")], DAY),
-        ([(0, 0, "a"), (8 * DAY, 60, "a")], 0),
-        ([(0, 0, "a"), (DAY, DAY, "a"), (9 * DAY, DAY + 9, "a"), (DAY, DAY + 18, "a")], 0),
-        ([(0, 0, "a"), (DAY, DAY, "a"), (3 * DAY, 0, "b"), (4 * DAY, DAY, "b")], 2 * DAY),
-        ([(0, 0, "a"), (DAY, DAY, "a"), (-30 * DAY, 0, "b"), (2 * DAY, 60, "b")], 0),
-        ([(0, 0, "a"), (1800, 0, "b")], 1800),
-        ([(0, 0, ""), (300, 0, ""), (2 * DAY, 0, "")], 300),
-        ([(0, 0, "a"), (DAY, DAY, "a"), (DAY - 2, DAY + 1, "a")], DAY),
-        ([(0, 900, "a"), (DAY, 5, "a")], 0),
-    ],
-)
-def test_an_age_is_the_time_that_runs_have_seen(
-    runs: list[tuple[float, float, str]], age: float
-) -> None:
+@pytest.mark.parametrize(("runs", "age"), [
+    ([(0, 0, "a")], 0),
+    ([(0, 0, "a"), (300, 300, "a")], 300),
+    ([(0, 0, "a"), (DAY, DAY, "a")], DAY),
+    ([(0, 0, "a"), (8 * DAY, 60, "a")], 0),
+    ([(0, 0, "a"), (DAY, DAY, "a"), (9 * DAY, DAY + 9, "a"), (DAY, DAY + 18, "a")], 0),
+    ([(0, 0, "a"), (DAY, DAY, "a"), (3 * DAY, 0, "b"), (4 * DAY, DAY, "b")], 2 * DAY),
+    ([(0, 0, "a"), (DAY, DAY, "a"), (-30 * DAY, 0, "b"), (2 * DAY, 60, "b")], 0),
+    ([(0, 0, "a"), (1800, 0, "b")], 1800),
+    ([(0, 0, ""), (300, 0, ""), (2 * DAY, 0, "")], 300),
+    ([(0, 0, "a"), (DAY, DAY, "a"), (DAY - 2, DAY + 1, "a")], DAY),
+    ([(0, 900, "a"), (DAY, 5, "a")], 0),
+])  # fmt: skip
+def test_an_age_is_what_runs_have_seen(runs: list[tuple[float, float, str]], age: float) -> None:
     """Time between runs counts if the uptime confirms it or if it is short; a step of the clock by
     more than an hour, or a time before the last run, starts all ages again."""
     assert seen_by(*runs).age(NOW - 9 * DAY) == age
 
 
-def test_a_step_is_remembered_with_its_size() -> None:
-    """The step is what the clock gained over the uptime; a later run does not forget it."""
-    uptime_note = seen_by((0, 0, "a"), (8 * DAY, 60, "a"), (8 * DAY + 60, 120, "a"))
-    assert (uptime_note.stepped_at, uptime_note.step) == (NOW + 8 * DAY, 8 * DAY - 60)
-    assert uptime_note.age(NOW) == 60
-
-
-def test_a_step_that_a_process_sees_is_known_for_a_day() -> None:
-    """A clock that is set while a console runs is reported, also a step of minutes; the record of
-    the runs has those from before."""
+def test_a_step_is_remembered() -> None:
+    """A console knows one for a day; runs record what the clock gained over the uptime."""
     clock, uptime = [NOW], [500.0]
     recorded = SeenTime(stepped_at=NOW - HOUR, step=2 * HOUR)
     steps = ClockSteps(lambda now: recorded, lambda: clock[0], lambda: uptime[0])
@@ -67,15 +52,17 @@ def test_a_step_that_a_process_sees_is_known_for_a_day() -> None:
     clock[0], uptime[0] = NOW + DAY, 560.0 + DAY + 3 * HOUR
     assert steps.describe() == ""
 
+    uptime_note = seen_by((0, 0, "a"), (8 * DAY, 60, "a"), (8 * DAY + 60, 120, "a"))
+    assert (uptime_note.stepped_at, uptime_note.step) == (NOW + 8 * DAY, 8 * DAY - 60)
+    assert uptime_note.age(NOW) == 60
+
 
 def test_the_record_is_read_again_and_a_damaged_one_has_seen_nothing(tmp_path: Path) -> None:
     """A second process goes on where the first ended, and logs a step once."""
     logged: list[str] = []
 
     def clock() -> RunClock:
-        return RunClock(
-            str(tmp_path), "", lambda level, text: logged.append(text), lambda path: None
-        )
+        return RunClock(str(tmp_path), "", lambda _, text: logged.append(text), lambda path: None)
 
     clock().note(NOW)
     assert read_seen_time(str(tmp_path), "").age(NOW - DAY) == 0

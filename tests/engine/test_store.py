@@ -1,7 +1,5 @@
 """A store that says only what it can do: all else is true of any store."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 
 import pytest

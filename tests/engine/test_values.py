@@ -1,7 +1,5 @@
 """Classes of values work as those of `typing.NamedTuple` do."""
 
-from __future__ import annotations
-
 import pickle
 import typing
 from collections.abc import Callable
@@ -69,32 +67,27 @@ def parts_by_match(value: Any) -> object:
 
 
 USES: tuple[Callable[[Any], Any], ...] = (
-    lambda kind: tuple(kind(1)),
-    lambda kind: tuple(kind(1, "c", third=(2,))),
+    lambda kind: tuple(kind(1)), lambda kind: tuple(kind(1, "c", third=(2,))),
     lambda kind: tuple(kind(second="c", first=1)),
     lambda kind: kind(1) == (1, "b", ()) and hash(kind(1)) == hash((1, "b", ())),
     lambda kind: kind(1) < kind(2),
     lambda kind: (kind(1).first, kind(1).second, kind(1).both),
     lambda kind: tuple(kind(1)._replace(second="x")),
-    lambda kind: tuple(kind._make([1, 2, 3])),
-    lambda kind: kind(1)._asdict(),
+    lambda kind: tuple(kind._make([1, 2, 3])), lambda kind: kind(1)._asdict(),
     lambda kind: repr(kind(1, "it's")).partition("(")[2],
     lambda kind: (kind._fields, kind._field_defaults, kind.__match_args__, kind.__doc__),
     lambda kind: parts_by_match(kind(1)),
     lambda kind: tuple(pickle.loads(pickle.dumps(kind(1, "c")))),
     lambda kind: type(pickle.loads(pickle.dumps(kind(1, "c")))) is kind,
     lambda kind: typing.get_type_hints(kind),
-)
+)  # fmt: skip
 MISUSES: tuple[Callable[[Any], Any], ...] = (
-    lambda kind: kind(),
-    lambda kind: kind(1, first=1),
-    lambda kind: kind(1, "b", (), 4),
-    lambda kind: kind(1, unknown=2),
-    lambda kind: kind._make([1]),
+    lambda kind: kind(), lambda kind: kind(1, first=1), lambda kind: kind(1, "b", (), 4),
+    lambda kind: kind(1, unknown=2), lambda kind: kind._make([1]),
     lambda kind: kind(1)._replace(unknown=2),
     lambda kind: setattr(kind(1), "first", 2),
     lambda kind: setattr(kind(1), "unknown", 2),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("use", USES)
@@ -116,8 +109,7 @@ def test_both_kinds_refuse_alike(misuse: Callable[[Any], Any]) -> None:
 
 
 def test_other_kinds_of_classes() -> None:
-    """A class below has the constructor of the class with the fields; also with a second base, or
-    without fields."""
+    """A class below has the constructor of the class above, also with a second base."""
     assert tuple(Below(1)) == (1, "b", ()) and type(Below(1)._replace(first=2)) is Below
     assert Lowest(1)._replace(second="c") == Lowest._make((1, "c", ())) == (1, "c", ())
     assert Below(1).note == "a class variable"

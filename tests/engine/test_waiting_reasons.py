@@ -14,34 +14,15 @@ def a_task(state: State = State.PENDING, due: float = 0.0) -> Task:
 
 
 HELD = LockEvidence(Verdict.HELD, 77, NOW - 5, 5, "PID 77 is running")
-
-
 FREE_LOCK = LockEvidence(Verdict.FREE, reason="no lock file")
-
-
 STUCK = LockEvidence(Verdict.STUCK, 77, NOW - 2820, 2820, "PID 77 is alive, ...")
-
-
 STALE = LockEvidence(Verdict.STALE, 77, NOW - 5, 5, "PID 77 is gone")
-
-
 ODD = LockEvidence(Verdict.UNKNOWN, reason="/run/queue.lock: Permission denied\x1b")
-
-
 NO_HANDLER = "no handler configured for mail_send"
-
-
 IS_HELD = "lock held by PID 77, last heartbeat 5s ago"
-
-
 IS_STUCK = "lock is stuck: no heartbeat from PID 77 for 47m"
-
-
 UNSEEN = "no worker running"
-
-
 DELAYED = "delayed until 08:04:00Z (in 4m)"
-
 
 WHY_PENDING: tuple[tuple[float, Circumstances, str], ...] = (
     # what keeps the task itself
@@ -122,31 +103,14 @@ def a_dead_task(attempts: int | None, **extra: str) -> Task:
 
 
 TAKEN = a_task(State.ACTIVE)._replace(lease=Lease("worker \x1b7", NOW - 90, NOW - 30))
-
-
 CLAIMED = a_task(State.ACTIVE)._replace(lease=Lease("", NOW - 90))
-
-
 RETRY = "stays here until retried (attempts reset)"
-
-
 GIVEN_BACK = "the next worker counts an attempt and requeues it"
-
-
 BACK = "the next worker counts a failed attempt and requeues it"
-
-
 BY_AN_OPERATOR = "held by an operator until released"
-
-
 LAPSES = "its lease expires at 08:00:30Z (in 30s)"
-
-
 AN_END = Lease("", NOW - 90, NOW + 30)
-
-
 NO_TOKEN = "waits: no token for domain example.com"
-
 
 WHY_OTHERS: tuple[tuple[Task, Circumstances, str], ...] = (
     (a_task(State.HELD), Circumstances(pause_reason="x"), BY_AN_OPERATOR),

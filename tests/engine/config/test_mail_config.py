@@ -23,7 +23,7 @@ def settings(environ: dict[str, str] | None = None, /, **arguments: object) -> M
 
 
 def test_no_setting_is_the_contract() -> None:
-    """Three attempts, 5, 15 and 45 seconds, HTML, one strict address; files of the place itself."""
+    """Three attempts, HTML, one strict address, files of the place itself; so is an empty path."""
     got = settings()
     assert (got.attempts, got.backoff, got.html, got.strict) == (3, (5, 15, 45), True, True)
     assert (got.port, got.connect_timeout, got.max_time) == (587, None, 30)
@@ -31,16 +31,20 @@ def test_no_setting_is_the_contract() -> None:
     assert got.delivery_log == f"{ROOT}/mail/delivery.jsonl"
     assert (got.method, got.recipient, got.plain_hosts) == ("", "", ())
 
+    at = ConfigLocation("f", "mail", base="/")
+    section = mail_config.parse_mail_section({"delivery_log": "", "allowed_paths": []}, at)
+    for read in (mail_config.mail_settings_for, mail_config.lenient_mail_settings):
+        got = read(section, ROOT, f"{ROOT}/log", {})
+        assert got.delivery_log == f"{ROOT}/mail/delivery.jsonl"
+        assert got.allowed_paths == (ROOT, f"{ROOT}/log")
+
 
 def test_yaml_says_all_of_it() -> None:
     """Each key lands in its field; what is said of the relay lies flat beside the rest."""
     relay = {"host": "relay.example.com", "port": 465, "user": "u", "password_file": "pw"}
     mail = {"method": "curl", "recipient": "ops@example.com", "backoff": [1, 2.5], "relay": relay}
-    mail |= {
-        "plain_hosts": ["127.0.0.1", "::1"],
-        "max_file_size": "2M",
-        "allowed_paths": ["~/mail"],
-    }
+    mail |= {"plain_hosts": ["127.0.0.1", "::1"], "max_file_size": "2M"}
+    mail |= {"allowed_paths": ["~/mail"]}
     mail |= {"rates": {"curl": {"per_hour": 60}}, "programs": {"sendmail": "/opt/sendmail"}}
     got = settings(None, **mail, domains={"Example.COM": {"per_hour": 40, "burst": 5}})
     assert (got.host, got.port, got.user) == ("relay.example.com", 465, "u")
@@ -49,16 +53,6 @@ def test_yaml_says_all_of_it() -> None:
     assert got.rates == {"curl": Rate.with_default_burst(60, None)}
     assert got.domains == {"example.com": Rate.with_default_burst(40, 5)}
     assert (got.programs, got.allowed_paths) == ({"sendmail": "/opt/sendmail"}, ("/home/u/mail",))
-
-
-def test_an_empty_path_is_that_of_the_place() -> None:
-    """A log of deliveries "" and a list without folders are those of the place."""
-    at = ConfigLocation("f", "mail", base="/")
-    section = mail_config.parse_mail_section({"delivery_log": "", "allowed_paths": []}, at)
-    for read in (mail_config.mail_settings_for, mail_config.lenient_mail_settings):
-        got = read(section, ROOT, f"{ROOT}/log", {})
-        assert got.delivery_log == f"{ROOT}/mail/delivery.jsonl"
-        assert got.allowed_paths == (ROOT, f"{ROOT}/log")
 
 
 def test_the_other_program_is_understood_in_its_own_words() -> None:
@@ -76,9 +70,7 @@ def test_the_other_program_is_understood_in_its_own_words() -> None:
     assert "s3cret" not in repr(got) + str(got) + f"{got}"
 
 
-def test_files_of_an_installation_count_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_an_installation_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """mail.conf.local goes before mail.conf, that before nftban.conf; another place takes none."""
     (tmp_path / "conf.d").mkdir()
     first = f"NFTBAN_DATA_DIR={ROOT}\nNFTBAN_MAIL_RECIPIENT=a@x.org\nNFTBAN_SENDER=s@x.org"
@@ -118,7 +110,7 @@ NOT_MEANT: tuple[tuple[dict[str, object], str], ...] = (
 
 
 def test_an_invalid_setting_is_one_line(tmp_path: Path) -> None:
-    """It says where, and what was expected, also for a key of the relay one level too high."""
+    """It says where, and what was expected, also for a variable, or a key one level too high."""
     for section, words in NOT_MEANT:
         with pytest.raises(ConfigError) as caught:
             settings(None, **section)
@@ -130,6 +122,12 @@ def test_an_invalid_setting_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("mail: {attempts: none}")
     with pytest.raises(ConfigError, match=r"mail\.attempts"):
         queue_config.load_config(str(tmp_path / "c.yaml"), {})
+
+    wrong = {"MAIL_METHOD": "pigeon", "SMTP_PORT": "smtp", "MAIL_RETRY_BACKOFF": "5;15"}
+    wrong |= {"MAIL_ALLOWED_PATHS": "relative:/a", "MAIL_MAX_FILE_SIZE": "10M"}
+    for name, text in (wrong | {"SENDMAIL_BIN": "sendmail"}).items():
+        with pytest.raises(ConfigError, match=f"environment: NFTBAN_{name}: expected"):
+            settings({f"NFTBAN_{name}": text})
 
 
 def test_planned_settings_count_as_the_last_of_the_files() -> None:
@@ -144,15 +142,6 @@ def test_planned_settings_count_as_the_last_of_the_files() -> None:
         environ = {"NFTBAN_CONFIG_DIR": NOTHING, **environ}
         got = mail_config.mail_settings_for(section, ROOT, f"{ROOT}/log", environ, planned)
         assert got.recipient == recipient
-
-
-def test_an_invalid_variable_is_named() -> None:
-    """The error names the variable."""
-    wrong = {"MAIL_METHOD": "pigeon", "SMTP_PORT": "smtp", "MAIL_RETRY_BACKOFF": "5;15"}
-    wrong |= {"MAIL_ALLOWED_PATHS": "relative:/a", "MAIL_MAX_FILE_SIZE": "10M"}
-    for name, text in (wrong | {"SENDMAIL_BIN": "sendmail"}).items():
-        with pytest.raises(ConfigError, match=f"environment: NFTBAN_{name}: expected"):
-            settings({f"NFTBAN_{name}": text})
 
 
 def kept(**environ: str) -> MailSettings:
@@ -175,16 +164,14 @@ def test_valid_settings_count_beside_invalid_ones(tmp_path: Path) -> None:
 
 
 def test_every_field_can_be_shown_somewhere() -> None:
-    """Each setting can be set in some source, but for one that the place decides; the secret is
-    among the variables."""
+    """Each setting has a source, but for one of the place; the secret is among the variables."""
     variables = [row.field for row in variable_rows(MailSettings)]
     assert {*MailSettings._fields} == {*checks_of(MailSettings), *variables, "product"}
     assert nftban_variables.PASSWORD_VARIABLE in mail_config.VARIABLES
 
 
 def test_only_mails_of_nftban_have_its_name(tmp_path: Path) -> None:
-    """A queue of one's own has other defaults than the queue at the data folder of NFTBan, or at
-    the one that its caller names; both can be configured."""
+    """The queue of NFTBan, or that of its caller, has other defaults than one's own queue."""
     own, theirs = str(tmp_path), "/var/lib/nftban"
     named = {"NFTBAN_DATA_DIR": own}
     for configured, root, environ, names in (

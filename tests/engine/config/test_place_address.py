@@ -8,17 +8,14 @@ from engine.config.place_address import Address, BadAddress, is_url, parse_addre
 SECRET = "hunter2"
 
 
-@pytest.mark.parametrize(
-    ("written", "shown", "password"),
-    [
-        (f"redis://:{SECRET}@Host:6379/0", "redis://host:6379/0", SECRET),
-        ("rediss://u:p%40w@[::1]:6379/1?x=1", "rediss://u@[::1]:6379/1?x=1", "p@w"),
-        (f"redis+unix:///run/redis.sock?db=2&password={SECRET}", None, SECRET),
-        (f"redis+sentinel://:{SECRET}@B,[::1]:7/m", "redis+sentinel://b,[::1]:7/m", SECRET),
-        ("mailq://host:174", "mailq://host:174", ""),
-        ("/srv/a queue/../mails", "/srv/mails", ""),
-    ],
-)
+@pytest.mark.parametrize(("written", "shown", "password"), [
+    (f"redis://:{SECRET}@Host:6379/0", "redis://host:6379/0", SECRET),
+    ("rediss://u:p%40w@[::1]:6379/1?x=1", "rediss://u@[::1]:6379/1?x=1", "p@w"),
+    (f"redis+unix:///run/redis.sock?db=2&password={SECRET}", None, SECRET),
+    (f"redis+sentinel://:{SECRET}@B,[::1]:7/m", "redis+sentinel://b,[::1]:7/m", SECRET),
+    ("mailq://host:174", "mailq://host:174", ""),
+    ("/srv/a queue/../mails", "/srv/mails", ""),
+])  # fmt: skip
 def test_the_password_is_set_apart(written: str, shown: str | None, password: str) -> None:
     """What is shown is the same place without it; the address as text of Python hides it too."""
     address = parse_address(written)
@@ -33,21 +30,18 @@ def test_a_url_has_a_scheme() -> None:
     assert not any(is_url(text) for text in ("a:b", "/x://y", "://h", "1a://h", "./a://b", "ä://"))
 
 
-@pytest.mark.parametrize(
-    ("written", "message"),
-    [
-        (f"redis://:{SECRET}@h:99999/", "expected a port from 0 to 65535"),
-        (f"redis://:{SECRET}@[::1/", "expected SCHEME://HOST"),
-        (f"redis+sentinel://:{SECRET}@h,/m/0", "expected a host on each side of a comma"),
-        (f"redis+sentinel://:{SECRET}@h,i:x/m/0", "expected a port from 0 to 65535"),
-        (f"redis://:{SECRET}@h/0#1", "expected no # in a URL"),
-        (f"redis://:{SECRET}#s@h:6379/0", "in a password or parameter write / as %2F"),
-        (f"redis://:a/{SECRET}@h/0", "in a password or parameter write / as %2F"),
-        (f"redis://u:7?{SECRET}@h/0", "in a password or parameter write / as %2F"),
-        (f"redis://h/0?user={SECRET}@x", "@ only before the host"),
-        (f"redis://:{SECRET}@h/\x1b", "write them as %XX"),
-    ],
-)
+@pytest.mark.parametrize(("written", "message"), [
+    (f"redis://:{SECRET}@h:99999/", "expected a port from 0 to 65535"),
+    (f"redis://:{SECRET}@[::1/", "expected SCHEME://HOST"),
+    (f"redis+sentinel://:{SECRET}@h,/m/0", "expected a host on each side of a comma"),
+    (f"redis+sentinel://:{SECRET}@h,i:x/m/0", "expected a port from 0 to 65535"),
+    (f"redis://:{SECRET}@h/0#1", "expected no # in a URL"),
+    (f"redis://:{SECRET}#s@h:6379/0", "in a password or parameter write / as %2F"),
+    (f"redis://:a/{SECRET}@h/0", "in a password or parameter write / as %2F"),
+    (f"redis://u:7?{SECRET}@h/0", "in a password or parameter write / as %2F"),
+    (f"redis://h/0?user={SECRET}@x", "@ only before the host"),
+    (f"redis://:{SECRET}@h/\x1b", "write them as %XX"),
+])  # fmt: skip
 def test_a_bad_url_is_refused_without_its_text(written: str, message: str) -> None:
     """The error says what was expected, and not the password."""
     with pytest.raises(BadAddress) as error:

@@ -296,10 +296,8 @@ def test_the_environment_names_the_file_unless_the_command_line_does(tmp_path: P
     tmp_path.chmod(0o755)
     search, named = [f"{tmp_path}/found"], f"{tmp_path}/named"
     for path, variable, theme in (
-        (None, "", "found"),
-        (None, named, "named"),
-        (f"{tmp_path}/option", named, "option"),
-    ):
+        (None, "", "found"), (None, named, "named"), (f"{tmp_path}/option", named, "option"),
+    ):  # fmt: skip
         assert load_config(path, {"SPOOLDECK_CONFIG": variable}, search).theme == theme
     missing = f"{tmp_path}/missing"
     for path, expected in ((missing, f"{missing}: No such file"), ("x", "an absolute path, not")):
@@ -330,18 +328,13 @@ def test_a_file_of_another_user_is_not_taken_from_the_environment() -> None:
         as_other_user(act)
 
 
-@each(
-    ("text", "expected"),
-    [
-        ("/a redis://:s@h:6379/0", ["/a", "redis://h:6379/0"]),
-        ("'/a b'  /c\n", ["/a b", "/c"]),
-        ("~/q", ["/home/us/q"]),
-        ("  ", ["/file", "redis://h/1"]),
-        ("a", "environment: SPOOLDECK_PLACES: expected an absolute path, not 'a'"),
-        ("'/a", "environment: SPOOLDECK_PLACES: a quote has no end"),
-        ("http:///x:y@", "environment: SPOOLDECK_PLACES: @ only before the host"),
-    ],
-)
+@each(("text", "expected"), [
+    ("/a redis://:s@h:6379/0", ["/a", "redis://h:6379/0"]),
+    ("'/a b'  /c\n", ["/a b", "/c"]), ("~/q", ["/home/us/q"]), ("  ", ["/file", "redis://h/1"]),
+    ("a", "environment: SPOOLDECK_PLACES: expected an absolute path, not 'a'"),
+    ("'/a", "environment: SPOOLDECK_PLACES: a quote has no end"),
+    ("http:///x:y@", "environment: SPOOLDECK_PLACES: @ only before the host"),
+])  # fmt: skip
 def test_the_environment_names_the_places(
     text: str, expected: list[str] | str, written: Load, tmp_path: Path
 ) -> None:
@@ -372,25 +365,22 @@ def status(mode: int, uid: int) -> os.stat_result:
     return os.stat_result((mode, 0, 0, 1, uid, 0, 0, 0, 0, 0))
 
 
-@each(
-    ("us", "where", "owner", "mode", "above", "above_mode", "refused"),
-    [
-        # our uid, where it was found, owner and mode of the file and of its folder, the refusal
-        (ROOT, HERE, ROOT, 0o644, ROOT, 0o755, ""),
-        (ROOT, HERE, ROOT, 0o644, ROOT, 0o1777, "a folder that only root can write"),
-        (ROOT, HERE, ROOT, 0o644, OTHER, 0o755, "a folder that only root can write"),
-        (ROOT, HERE, OTHER, 0o644, ROOT, 0o755, "a file owned by root"),
-        (ROOT, FOUND, OTHER, 0o644, ROOT, 0o755, "a file owned by root"),
-        (ROOT, FOUND, ROOT, 0o664, ROOT, 0o755, "chmod go-w"),
-        (ROOT, NAMED, ROOT, 0o646, ROOT, 0o755, "chmod go-w"),
-        (ROOT, NAMED, OTHER, 0o644, OTHER, 0o777, ""),
-        (US, HERE, US, 0o644, OTHER, 0o1777, ""),
-        (US, HERE, US, 0o664, US, 0o755, "chmod go-w"),
-        (US, HERE, OTHER, 0o644, US, 0o755, "a file owned by you or root"),
-        (US, FOUND, US, 0o664, US, 0o775, ""),
-        (US, NAMED, OTHER, 0o666, OTHER, 0o777, ""),
-    ],
-)
+@each(("us", "where", "owner", "mode", "above", "above_mode", "refused"), [
+    # our uid, where it was found, owner and mode of the file and of its folder, the refusal
+    (ROOT, HERE, ROOT, 0o644, ROOT, 0o755, ""),
+    (ROOT, HERE, ROOT, 0o644, ROOT, 0o1777, "a folder that only root can write"),
+    (ROOT, HERE, ROOT, 0o644, OTHER, 0o755, "a folder that only root can write"),
+    (ROOT, HERE, OTHER, 0o644, ROOT, 0o755, "a file owned by root"),
+    (ROOT, FOUND, OTHER, 0o644, ROOT, 0o755, "a file owned by root"),
+    (ROOT, FOUND, ROOT, 0o664, ROOT, 0o755, "chmod go-w"),
+    (ROOT, NAMED, ROOT, 0o646, ROOT, 0o755, "chmod go-w"),
+    (ROOT, NAMED, OTHER, 0o644, OTHER, 0o777, ""),
+    (US, HERE, US, 0o644, OTHER, 0o1777, ""),
+    (US, HERE, US, 0o664, US, 0o755, "chmod go-w"),
+    (US, HERE, OTHER, 0o644, US, 0o755, "a file owned by you or root"),
+    (US, FOUND, US, 0o664, US, 0o775, ""),
+    (US, NAMED, OTHER, 0o666, OTHER, 0o777, ""),
+])  # fmt: skip
 def test_whose_configuration_is_taken(us: int, where: tuple[bool, bool], **row: Any) -> None:
     """No file is taken that another user could have put there; in a named place all are."""
     file = status(stat.S_IFREG | row["mode"], row["owner"])
@@ -399,18 +389,14 @@ def test_whose_configuration_is_taken(us: int, where: tuple[bool, bool], **row: 
     assert row["refused"] in why and bool(why) == bool(row["refused"])
 
 
-@each(
-    ("us", "owner", "mode", "refused"),
-    [
-        (ROOT, ROOT, 0o644, ""),
-        (ROOT, OTHER, 0o644, "is not owned by root"),
-        (ROOT, ROOT, 0o664, "is writable by its group or by others"),
-        (US, US, 0o600, ""),
-        (US, ROOT, 0o644, ""),
-        (US, OTHER, 0o644, "is not owned by you or root"),
-        (US, US, 0o662, "is writable by its group or by others"),
-    ],
-)
+@each(("us", "owner", "mode", "refused"), [
+    (ROOT, ROOT, 0o644, ""),
+    (ROOT, OTHER, 0o644, "is not owned by root"),
+    (ROOT, ROOT, 0o664, "is writable by its group or by others"),
+    (US, US, 0o600, ""), (US, ROOT, 0o644, ""),
+    (US, OTHER, 0o644, "is not owned by you or root"),
+    (US, US, 0o662, "is writable by its group or by others"),
+])  # fmt: skip
 def test_whose_words_for_hosts_are_taken(us: int, owner: int, mode: int, refused: str) -> None:
     """Only those of a file that root or the user owns and no other user may write."""
     why = queue_config.describe_distrust(status(stat.S_IFREG | mode, owner), us)
@@ -515,21 +501,16 @@ def test_each_source_precedes_the_next(conf: Callable[..., str], spool: str, wri
 RETRIES = {"NFTBAN_QUEUE_MAX_RETRIES": "3"}
 
 
-@each(
-    ("yaml", "environ", "profile", "base"),
-    [
-        ("", {}, "contract", 60),
-        ("", RETRIES, "shipped", 30),
-        ("", {"NFTBAN_QUEUE_BACKOFF_MAX_SECONDS": "900"}, "shipped", 30),
-        ("", {"NFTBAN_QUEUE_BACKOFF_BASE_SECONDS": "10"}, "shipped", 10),
-        ("", {"NFTBAN_QUEUE_MAX_PENDING": "3"}, "contract", 60),
-        ("", {"NFTBAN_QUEUE_MAX_RETRIES": ""}, "contract", 60),
-        ("queue: {profile: shipped}", {}, "shipped", 30),
-        ("queue: {profile: contract}", RETRIES, "contract", 60),
-        ("queue: {max_retries: 3}", RETRIES, "contract", 60),
-    ],
-    written=loader,
-)
+@each(("yaml", "environ", "profile", "base"), [
+    ("", {}, "contract", 60), ("", RETRIES, "shipped", 30),
+    ("", {"NFTBAN_QUEUE_BACKOFF_MAX_SECONDS": "900"}, "shipped", 30),
+    ("", {"NFTBAN_QUEUE_BACKOFF_BASE_SECONDS": "10"}, "shipped", 10),
+    ("", {"NFTBAN_QUEUE_MAX_PENDING": "3"}, "contract", 60),
+    ("", {"NFTBAN_QUEUE_MAX_RETRIES": ""}, "contract", 60),
+    ("queue: {profile: shipped}", {}, "shipped", 30),
+    ("queue: {profile: contract}", RETRIES, "contract", 60),
+    ("queue: {max_retries: 3}", RETRIES, "contract", 60),
+], written=loader)  # fmt: skip
 def test_a_retry_value_of_the_real_program_chooses_its_profile(
     written: Load, yaml: str, environ: dict[str, str], profile: str, base: float
 ) -> None:
@@ -555,16 +536,13 @@ def test_a_low_threshold_of_the_real_program_is_raised(tmp_path: Path, spool: st
             assert queue(spool, environ).stuck_threshold == counts
 
 
-@pytest.mark.parametrize(
-    ("environ", "run_dir", "pending"),
-    [
-        ("RUN_DIR=/r", "/r", "{root}/queue/pending"),
-        ("RUN_DIR=/r DATA_DIR={root}", "/r", "{root}/queue/pending"),
-        ("RUN_DIR=/r DATA_DIR=/o", "{root}/run", "{root}/queue/pending"),
-        ("QUEUE_PENDING_DIR=/p", "{root}/run", "{root}/queue/pending"),
-        ("QUEUE_PENDING_DIR=/p DATA_DIR={root}", "{root}/run", "/p"),
-    ],
-)
+@pytest.mark.parametrize(("environ", "run_dir", "pending"), [
+    ("RUN_DIR=/r", "/r", "{root}/queue/pending"),
+    ("RUN_DIR=/r DATA_DIR={root}", "/r", "{root}/queue/pending"),
+    ("RUN_DIR=/r DATA_DIR=/o", "{root}/run", "{root}/queue/pending"),
+    ("QUEUE_PENDING_DIR=/p", "{root}/run", "{root}/queue/pending"),
+    ("QUEUE_PENDING_DIR=/p DATA_DIR={root}", "{root}/run", "/p"),
+])  # fmt: skip
 def test_folders_count_at_their_place(spool: str, environ: str, run_dir: str, pending: str) -> None:
     """Folders count for the named data folder; the place alone decides where its tasks are."""
     pairs = (f"NFTBAN_{word}".split("=") for word in environ.format(root=spool).split())
@@ -591,9 +569,7 @@ FOR_A_SHELL = (
 """Lines of nftban.conf, and what is expected instead."""
 
 
-def test_words_for_a_shell_are_refused(
-    spool: str, tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
+def test_words_for_shells_are_refused(spool: str, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """A value that is no plain text is an error with its line; nothing is executed."""
     monkeypatch.chdir(tmp_path)
     environ = {"NFTBAN_CONFIG_DIR": str(tmp_path), "NFTBAN_DATA_DIR": spool}
@@ -630,26 +606,21 @@ def test_plain_assignments_are_understood() -> None:
     ("profile", "base", "waits"),
     [("contract", 60, [60, 120, 240, None]), ("shipped", 30, [60, 120, None, None])],
 )
-def test_a_profile_chooses_the_retry_policy(
-    profile: str, base: float, waits: list[float | None]
-) -> None:
+def test_a_profile_chooses_retries(profile: str, base: float, waits: list[float | None]) -> None:
     """The contract retries three times, the real program two times."""
     settings = queue("/srv/x")._replace(profile=profile, backoff_base=base)
     schedule = queue_config.retry_policy(settings).schedule
     assert [schedule.wait(retries) for retries in range(4)] == waits
 
 
-@each(
-    ("work", "slow"),
-    [
-        ("engine.system import files", "dataclasses enum json pathlib tempfile shutil subprocess"),
-        (
-            "engine.config.queue_config import *; "
-            "queue_settings_for(load_config(None, {}, ()), '/srv/x', {})",
-            "yaml json pathlib difflib logging tempfile shutil",
-        ),
-    ],
-)
+@each(("work", "slow"), [
+    ("engine.system import files", "dataclasses enum json pathlib tempfile shutil subprocess"),
+    (
+        "engine.config.queue_config import *; "
+        "queue_settings_for(load_config(None, {}, ()), '/srv/x', {})",
+        "yaml json pathlib difflib logging tempfile shutil",
+    ),
+])  # fmt: skip
 def test_the_import_of_files_and_config_is_cheap(work: str, slow: str) -> None:
     """Importing the modules, and a load without a file, imports no module that is slow to load."""
     program = f"import sys; from {work}; print(*sys.modules)"

@@ -11,17 +11,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.config.saved_filters import SavedFilterError, lookup_in, read_filters, save_filter
-from engine.index.filter_language import BadFilter, format_term, parse_filter
+from engine.index.filter_language import BadFilter, parse_filter
 from engine.system.files import Flock
 from tests.examples import examples
 
 SAVED = {
-    "old": "age>2h !healthz",
-    "both": "550|421",
-    "inner": "@old",
-    "bad": "fo=1",
-    "neither": "not healthz",
-}
+    "old": "age>2h !healthz", "both": "550|421", "inner": "@old", "bad": "fo=1",
+    "neither": "not healthz", "long": "a" * 500, "many": "a " * 51,
+}  # fmt: skip
 ODD_TEXTS = ["\U0001f600 \u2764\ufe0f", "\x7f", "\x85", "\u2028", "\ufeff", "\ud83d", "\x1b[31m"]
 ODD_TEXTS += ['\\ "" : # \' / -', " ", ""]
 
@@ -47,71 +44,41 @@ def lookup(name: str) -> str:
 
 
 def test_a_name_is_replaced_by_its_clauses() -> None:
-    """`@name` becomes the clauses of its filter, also in copied text, at the column of the name."""
+    """`@name` becomes the clauses of its filter, in parentheses if it is beside an operator."""
     found = parse_filter(" gmail @old  @both", saved=lookup)
     assert found.text == "gmail age>2h !healthz 550|421"
     assert [clause.at for clause in found.clauses] == [1, 7, 7, 13]
     assert found == parse_filter(" gmail @old  @both", saved=lookup)
     again = parse_filter(found.text)
     assert [clause.terms for clause in again.clauses] == [clause.terms for clause in found.clauses]
-
-
-def test_a_saved_filter_is_an_operand() -> None:
-    """Beside an operator, the clauses of a saved filter are in parentheses, as its text shows."""
     texts = {
-        "not @old": "not (age>2h !healthz)",
-        "!@both|x": "!(550|421)|x",
+        "not @old": "not (age>2h !healthz)", "!@both|x": "!(550|421)|x",
         "x or @old": "(x or (age>2h !healthz))",
         "(@old or @both) x": "((age>2h !healthz) or (550|421)) x",
-        "@neither|x": "(not healthz)|x",
-        "!@neither": "!(not healthz)",
-    }
+        "@neither|x": "(not healthz)|x", "!@neither": "!(not healthz)",
+    }  # fmt: skip
     for text, expanded in texts.items():
         found = parse_filter(text, saved=lookup)
         assert found.text == expanded
         again = parse_filter(expanded)
-        assert [clause.node for clause in again.clauses] == [
-            clause.node for clause in found.clauses
-        ]
+        assert [one.node for one in again.clauses] == [one.node for one in found.clauses]
 
 
-@pytest.mark.parametrize(
-    ("text", "at", "message"),
-    [
-        ("x @none", 2, "@none at 3: no such saved filter"),
-        ("@bad", 0, '@bad at 1: no field "fo" at 1; known:'),
-        ("@inner", 0, "@inner at 1: @old at 1: expected a filter without saved ones"),
-        ("x|@none", 2, "@none at 3: no such saved filter"),
-    ],
-)
+@pytest.mark.parametrize(("text", "at", "message"), [
+    ("x @none", 2, "@none at 3: no such saved filter"),
+    ("@bad", 0, '@bad at 1: no field "fo" at 1; known:'),
+    ("@inner", 0, "@inner at 1: @old at 1: expected a filter without saved ones"),
+    ("x|@none", 2, "@none at 3: no such saved filter"),
+    ("x @long @long", 8, "expected at most 1,000 characters with saved filters, not 1,003"),
+    ("x @many @many", 8, "expected at most 100 words and comparisons"),
+])  # fmt: skip
 def test_a_wrong_name_is_refused_at_its_column(text: str, at: int, message: str) -> None:
-    """The error names the word, its column and what was expected."""
+    """With its saved ones a filter has the limits of typed text; one of them alone is parsed."""
     with pytest.raises(BadFilter) as refused:
         parse_filter(text, saved=lookup)
     assert refused.value.message.startswith(message)
     assert refused.value.at == at
-
-
-@pytest.mark.parametrize(
-    ("saved", "message"),
-    [
-        ("a" * 500, "expected at most 1,000 characters with saved filters, not 1,003"),
-        ("a " * 51, "expected at most 100 words and comparisons"),
-    ],
-)
-def test_the_limits_count_saved_filters(saved: str, message: str) -> None:
-    """With its saved ones in place, a filter has the limits of typed text."""
-    with pytest.raises(BadFilter) as refused:
-        parse_filter("x @n @n", saved=lambda _: saved)
-    assert (refused.value.message, refused.value.at) == (message, 5)
-    assert parse_filter("@n", saved=lambda _: saved)
-
-
-def test_a_word_with_an_at_sign_is_searched_in_quotes() -> None:
-    """A formatted word that begins with @ has quotes, and means the word."""
-    assert format_term("", "", "@example.com") == '"@example.com"'
-    (clause,) = parse_filter('"@example.com"').clauses
-    assert clause.values[0] == "%@example.com%"
+    assert all(parse_filter(f"@{name}", saved=lookup) for name in ("long", "many"))
 
 
 def test_a_filter_is_saved_and_found(environ: dict[str, str], tmp_path: Path) -> None:
@@ -127,11 +94,10 @@ def test_a_filter_is_saved_and_found(environ: dict[str, str], tmp_path: Path) ->
     assert parse_filter("@on", saved=lookup_in(environ)).text == "age>2h"
 
 
-@given(
-    st.lists(
-        st.text(max_size=20) | st.sampled_from([*ODD_TEXTS, "a or b", "(x"]), min_size=1, max_size=3
-    )
-)
+TEXTS = st.text(max_size=20) | st.sampled_from([*ODD_TEXTS, "a or b", "(x"])
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=3))
 @example(list(ODD_TEXTS))
 @examples(50)
 def test_any_text_is_found_as_it_was_saved_or_refused(texts: list[str]) -> None:
@@ -151,23 +117,17 @@ def test_any_text_is_found_as_it_was_saved_or_refused(texts: list[str]) -> None:
             assert {name: find(name) for name in read_filters(environ)} == saved
 
 
-def test_a_word_that_became_an_operator_is_refused_with_its_new_form(
-    environ: dict[str, str], path: Path
-) -> None:
+def test_a_word_that_became_an_operator_is_refused(environ: dict[str, str], path: Path) -> None:
     """A text without brackets may be of a version in which `or` and parentheses were words: it is
     refused, and both meanings are shown. Saved again or edited, it is found."""
     old = {
-        "gmail or 421": 'gmail "or" 421',
-        "gmail NOT": 'gmail "NOT"',
-        "(a b|(c) d(e": '"(a" b|"(c)" "d(e"',
-        "kind=(a !and": 'kind="(a" !"and"',
-    }
+        "gmail or 421": 'gmail "or" 421', "gmail NOT": 'gmail "NOT"',
+        "(a b|(c) d(e": '"(a" b|"(c)" "d(e"', "kind=(a !and": 'kind="(a" !"and"',
+    }  # fmt: skip
     for text, quoted in old.items():
         path.write_text(json.dumps({"mine": text, "other": "x"}))
-        for find in (
-            lookup_in(environ),
-            lambda name: parse_filter(f"@{name}", saved=lookup_in(environ)),
-        ):
+        parse = lambda name: parse_filter(f"@{name}", saved=lookup_in(environ))  # noqa: E731
+        for find in (lookup_in(environ), parse):
             with pytest.raises((SavedFilterError, BadFilter)) as refused:
                 find("mine")
             expected = f"write {json.dumps(quoted)} to find the words, or {json.dumps([text])} for"
@@ -211,21 +171,18 @@ def test_a_name_without_a_filter_says_what_is_saved(tmp_path: Path) -> None:
                 act(name)
 
 
-@pytest.mark.parametrize(
-    ("data", "why"),
-    [
-        (b"- a\n", 'expected lines such as name: "err~550"'),
-        (b"a: [x, y]\n", 'a: expected a line such as name: "err~550"'),
-        (b"a: 5\n", 'a: expected a line such as name: "err~550"'),
-        (b"a: [\n", "line 2: expected YAML"),
-        (b"a: &a [*a]\n", "line 1: the alias"),
-        (b'"a\\e[31m": x\n', "a\ufffd[31m: expected a line such as name:"),
-        (b'b: "x\\e[31m"\n', "b: expected printable characters, not U+001B"),
-        (b'b: "x\\u202e"\n', "b: expected printable characters, not U+202E"),
-        (b"x" * (1 << 21), "2,097,152 bytes, expected at most 1,048,576"),
-        (None, "expected a regular file"),
-    ],
-)
+@pytest.mark.parametrize(("data", "why"), [
+    (b"- a\n", 'expected lines such as name: "err~550"'),
+    (b"a: [x, y]\n", 'a: expected a line such as name: "err~550"'),
+    (b"a: 5\n", 'a: expected a line such as name: "err~550"'),
+    (b"a: [\n", "line 2: expected YAML"),
+    (b"a: &a [*a]\n", "line 1: the alias"),
+    (b'"a\\e[31m": x\n', "a\ufffd[31m: expected a line such as name:"),
+    (b'b: "x\\e[31m"\n', "b: expected printable characters, not U+001B"),
+    (b'b: "x\\u202e"\n', "b: expected printable characters, not U+202E"),
+    (b"x" * (1 << 21), "2,097,152 bytes, expected at most 1,048,576"),
+    (None, "expected a regular file"),
+])  # fmt: skip
 def test_an_unusable_file_is_reported_and_kept(
     environ: dict[str, str], path: Path, data: bytes | None, why: str
 ) -> None:

@@ -44,24 +44,30 @@ def sources(path: Path, environ: dict[str, str], place: str = "/srv/q") -> Sourc
 
 
 def test_each_setting_has_its_source(path: Path) -> None:
-    """A line of the file, a variable, a line of nftban.conf, or the default."""
+    """A line of a file, a variable, which may override the places, the format, or the default."""
     conf = path.with_name("nftban.conf")
     conf.write_text("# its settings\nNFTBAN_QUEUE_MAX_PENDING=50\n")
     names = {"QUEUE_MAX_RETRIES": "9", "QUEUE_BACKOFF_BASE_SECONDS": "5", "CONFIG_DIR": conf.parent}
     rows = sources(path, {f"NFTBAN_{name}": str(value) for name, value in names.items()})
     expected = {
         "places": ("[redis://ann@h/0, /srv/q]", f"{path}:1"),
-        "theme": ("night", f"{path}:2"),
-        "alerts.dlq": ("3 tasks", f"{path}:4"),
-        "alerts.oldest": ("1h00m", source.DEFAULT),
-        "queue.max_retries": ("2", f"{path}:11"),
+        "theme": ("night", f"{path}:2"), "alerts.dlq": ("3 tasks", f"{path}:4"),
+        "alerts.oldest": ("1h00m", source.DEFAULT), "queue.max_retries": ("2", f"{path}:11"),
         "queue.rate": ("per_hour=600 burst=5", f"{path}:11"),
         "queue.backoff_base": ("5s", "variable NFTBAN_QUEUE_BACKOFF_BASE_SECONDS"),
-        "queue.max_pending": ("50 tasks", f"{conf}:2"),
-        "queue.durable": ("true", source.DEFAULT),
+        "queue.max_pending": ("50 tasks", f"{conf}:2"), "queue.durable": ("true", source.DEFAULT),
         "handlers.report.environment.PIN": (NOT_SHOWN, f"{path}:10"),
-    }
+    }  # fmt: skip
     assert {key: rows[key][1:] for key in expected} == expected
+
+    environ = {"SPOOLDECK_PLACES": "/srv/y", "NFTBAN_DATA_DIR": "/srv/x"}
+    rows = sources(path, environ, "/srv/x")
+    assert rows["places"][1:] == (source.NOT_IN_USE, "variable NFTBAN_DATA_DIR")
+    path.write_text("queue: {retention_days: 3}\n")
+    config = load_config(str(path), {})
+    queue = queue_settings_for(config, "/srv/q", {})._replace(retention_days=float("inf"))
+    rows = {one.key: one for one in setting_sources(config, queue, str(path), {})}
+    assert rows["queue.retention_days"][1:] == ("for ever", source.FORMAT)
 
 
 def test_no_value_that_may_be_secret_is_shown(path: Path) -> None:
@@ -89,23 +95,6 @@ def test_a_file_that_is_closed_to_us_is_not_missing() -> None:
             assert {files[f"{below}/some"], files[str(closed)]} == {"Permission denied"}
 
         as_other_user(act)
-
-
-def test_places_that_a_variable_overrides_are_not_in_use(path: Path) -> None:
-    """A caller that sets NFTBAN_DATA_DIR gets that queue, also with SPOOLDECK_PLACES."""
-    environ = {"SPOOLDECK_PLACES": "/srv/y", "NFTBAN_DATA_DIR": "/srv/x"}
-    rows = sources(path, environ, "/srv/x")
-    assert rows["places"][1:] == (source.NOT_IN_USE, "variable NFTBAN_DATA_DIR")
-
-
-def test_what_the_format_has_set_is_no_setting(tmp_path: Path) -> None:
-    """It goes before the file."""
-    path = tmp_path / "some.yaml"
-    path.write_text("queue: {retention_days: 3}\n")
-    config = load_config(str(path), {})
-    queue = queue_settings_for(config, "/srv/q", {})._replace(retention_days=float("inf"))
-    rows = {one.key: one for one in setting_sources(config, queue, str(path), {})}
-    assert rows["queue.retention_days"][1:] == ("for ever", source.FORMAT)
 
 
 def test_the_files_are_named_in_the_order_in_which_they_are_looked_for(tmp_path: Path) -> None:

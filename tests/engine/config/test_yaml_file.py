@@ -29,16 +29,13 @@ def read(request: pytest.FixtureRequest) -> Reader:
     return reader
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("010", '010 is 8 in YAML (octal): write 10, or "010" for the text'),
-        ("-08", '-08 is text in YAML: write -8, or "-08" for the text'),
-        ("0_7", '0_7 is 7 in YAML (octal): write 7, or "0_7" for the text'),
-        ("1:30", '1:30 is 90 in YAML (base 60): write "1:30" for the text'),
-        ("1:30.5", '1:30.5 is 90.5 in YAML (base 60): write "1:30.5" for the text'),
-    ],
-)
+@pytest.mark.parametrize(("text", "why"), [
+    ("010", '010 is 8 in YAML (octal): write 10, or "010" for the text'),
+    ("-08", '-08 is text in YAML: write -8, or "-08" for the text'),
+    ("0_7", '0_7 is 7 in YAML (octal): write 7, or "0_7" for the text'),
+    ("1:30", '1:30 is 90 in YAML (base 60): write "1:30" for the text'),
+    ("1:30.5", '1:30.5 is 90.5 in YAML (base 60): write "1:30.5" for the text'),
+])  # fmt: skip
 def test_a_setting_with_two_readings_is_refused(text: str, why: str) -> None:
     """The line names what YAML makes of it and what to write; quoted it is a text."""
     with pytest.raises(BadYaml, match=re.escape(f"line 2: {why}")):
@@ -81,11 +78,9 @@ BEYOND = {
     b"a: 2026-01-01 00:00:00." + b"0" * 64: "line 1: expected at most 64 characters in",
     b"a: !!int '1" + b":1" * 32 + b"'": "line 1: expected at most 64 characters in",
     b"a: 2026-99-99\n": r"expected YAML: month must be in 1..12",
-    b"a: [\n": "line 2: expected YAML: ",
-    b"\xff": "expected YAML: ",
-    b"a: *b\n": "expected YAML: ",
+    b"a: [\n": "line 2: expected YAML: ", b"\xff": "expected YAML: ", b"a: *b\n": "expected YAML: ",
     b"a: !!python/object:os.system {}\n": "expected YAML: ",
-}
+}  # fmt: skip
 
 
 def test_yaml_beyond_a_limit_is_one_line(read: Reader) -> None:

@@ -96,18 +96,15 @@ def test_a_worker_without_descriptors_makes_no_attempt(deliveries: Deliveries) -
         assert (deliveries.registry.get(other.url), other.received) == (before, [])
 
 
-@pytest.mark.parametrize(
-    ("profile", "reply", "kind", "message"),
-    [
-        ("default", answer(503), Failed, "[HTTP_503] {peer}: Service Unavailable"),
-        ("default", answer(404), Fatal, "[HTTP_404] {peer}: Not Found"),
-        ("sipher", answer(404), Failed, "[HTTP_404] {peer}: Not Found"),
-        ("default", answer(799), Fatal, "[HTTP_799] {peer}: unknown status"),
-        ("default", answer(503, Retry_After="7"), Retry, "[HTTP_503] {peer}: Service Unavailable"),
-        ("default", JSON, Fatal, '[HTTP_400] {peer}: Bad Request: {{"error": "\ufffd[31m"}}'),
-        ("default", HTML, Fatal, "[HTTP_400] {peer}: Bad Request"),
-    ],
-)
+@pytest.mark.parametrize(("profile", "reply", "kind", "message"), [
+    ("default", answer(503), Failed, "[HTTP_503] {peer}: Service Unavailable"),
+    ("default", answer(404), Fatal, "[HTTP_404] {peer}: Not Found"),
+    ("sipher", answer(404), Failed, "[HTTP_404] {peer}: Not Found"),
+    ("default", answer(799), Fatal, "[HTTP_799] {peer}: unknown status"),
+    ("default", answer(503, Retry_After="7"), Retry, "[HTTP_503] {peer}: Service Unavailable"),
+    ("default", JSON, Fatal, '[HTTP_400] {peer}: Bad Request: {{"error": "\ufffd[31m"}}'),
+    ("default", HTML, Fatal, "[HTTP_400] {peer}: Bad Request"),
+])  # fmt: skip
 def test_the_status_decides(
     deliveries: Deliveries, profile: str, reply: bytes, kind: type[Failed], message: str
 ) -> None:
@@ -122,17 +119,12 @@ def test_the_status_decides(
 METADATA = data_for("http://169.254.169.254/latest")
 
 
-@pytest.mark.parametrize(
-    ("profile", "data", "why"),
-    [
-        ("default", b"null", "[BAD_DATA] expected a JSON object"),
-        ("sipher", b"null", "[BAD_DATA] expected a JSON object"),
-        ("default", METADATA, "[BLOCKED_URL] 169.254.169.254: a metadata service"),
-    ],
-)
-def test_what_no_further_attempt_can_change_is_fatal(
-    deliveries: Deliveries, profile: str, data: bytes, why: str
-) -> None:
+@pytest.mark.parametrize(("profile", "data", "why"), [
+    ("default", b"null", "[BAD_DATA] expected a JSON object"),
+    ("sipher", b"null", "[BAD_DATA] expected a JSON object"),
+    ("default", METADATA, "[BLOCKED_URL] 169.254.169.254: a metadata service"),
+])  # fmt: skip
+def test_bad_data_is_fatal(deliveries: Deliveries, profile: str, data: bytes, why: str) -> None:
     """Nothing is sent, and no registry gets a row for it."""
     failure = failure_of(deliveries.handler(profile, gates=True), data)
     assert type(failure) is Fatal

@@ -57,8 +57,7 @@ def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_connection_is_made_to_the_address_that_was_judged() -> None:
-    """A name that resolves to another address at its second look-up reaches the first address, and
-    is refused when a new connection needs the second one."""
+    """A name with another address at its second look-up is refused when that one is needed."""
     addresses = [["127.0.0.2"], ["127.0.0.1"]]
     with (
         peer(answer(Connection="close"), host="127.0.0.2") as one,
@@ -71,8 +70,7 @@ def test_the_connection_is_made_to_the_address_that_was_judged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "sent"),
-    [(301, "POST"), (302, "POST"), (307, "POST"), (308, "POST"), (303, "GET")],
+    ("status", "sent"), [(301, "POST"), (302, "POST"), (307, "POST"), (308, "POST"), (303, "GET")]
 )
 def test_a_redirect_sends_the_request_again(status: int, sent: str) -> None:
     """Method and body stay, except after 303; no credentials go to another origin."""
@@ -101,9 +99,11 @@ def test_other_3xx_are_answers(status: int) -> None:
 BOMB = gzip.compress(bytes(MAX_ANSWER_BYTES * 64), mtime=0)
 HEAD = b"HTTP/1.1 200 OK\r\n"
 PART = HEAD + b"Content-Length: 9\r\n\r\nabc"
+GZIPPED = HEAD + b"Content-Encoding: gzip\r\n\r\n"
 EMPTY_GZIP = zlib.compress(b"", wbits=31)
 LARGE = "[TOO_LARGE] {peer}: the answer has more than 1 MiB"
-ENDLESS = "[TOO_LARGE] {peer}: endless headers"
+ENDLESS, ENDLESS_BODY = (f"[TOO_LARGE] {{peer}}: endless {what}" for what in ("headers", "body"))
+BAD = "[BAD_ANSWER] {peer}:"
 BLOCKED = "[BLOCKED_URL]"
 
 
@@ -129,19 +129,13 @@ BAD_ANSWERS: dict[str, tuple[Reply, str]] = {
     "endless headers": (http_peers.endless(HEAD, b"X-Header: " + b"x" * 4096 + b"\r\n"), ENDLESS),
     "endless header": (http_peers.endless(HEAD + b"X: ", b"x" * 4096), ENDLESS),
     "endless interim answers": (http_peers.endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), ENDLESS),
-    "body of nothing": (
-        http_peers.endless(HEAD + b"Content-Encoding: gzip\r\n\r\n", EMPTY_GZIP * 1000),
-        "[TOO_LARGE] {peer}: endless body",
-    ),
+    "body of nothing": (http_peers.endless(GZIPPED, EMPTY_GZIP * 1000), ENDLESS_BODY),
     "no gzip": (packed(b"text"), "[BAD_ANSWER]"),
     "unknown encoding": (
-        packed(b"text", "br"),
-        "[BAD_ANSWER] {peer}: the answer has an unknown content-encoding: br",
+        packed(b"", "br"),
+        f"{BAD} the answer has an unknown content-encoding: br",
     ),
-    "half a gzip": (
-        packed(BOMB[:999]),
-        "[BAD_ANSWER] {peer}: the compressed answer is incomplete",
-    ),
+    "half a gzip": (packed(BOMB[:999]), f"{BAD} the compressed answer is incomplete"),
     "no HTTP": (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "[BAD_ANSWER]"),
     "reset": (http_peers.reset, "[RESET]"),
     "closed": (lambda sock: None, "[RESET]"),
@@ -186,8 +180,11 @@ def test_a_compressed_answer_is_decoded() -> None:
     assert bodies == [b"plain", b"plain", b""]
 
 
-def test_a_slow_lookup_ends_at_the_timeout() -> None:
-    """The resolver itself has no timeout: as a peer that does not speak first is read."""
+def test_a_cancelled_request_ends() -> None:
+    """A worker that stops waits for no peer; a look-up, itself without a limit, has that of all."""
+    with peer(silent) as one, client() as http:
+        text = failure(http, one.url, is_cancelled=lambda: bool(one.received))
+    assert text.startswith("[CANCELLED]")
 
     def resolve(host: str, port: int) -> list[str]:
         with socket.create_connection(("127.0.0.1", one.port)) as sock:
@@ -198,24 +195,13 @@ def test_a_slow_lookup_ends_at_the_timeout() -> None:
         assert failure(http, "http://slow.example/", timeout=0.1).startswith("[TIMEOUT]")
 
 
-def test_a_cancelled_request_ends() -> None:
-    """A worker that stops does not wait for a peer that does not answer."""
-    with peer(silent) as one, client() as http:
-        text = failure(http, one.url, is_cancelled=lambda: bool(one.received))
-    assert text.startswith("[CANCELLED]")
-
-
 def test_codes_of_the_network() -> None:
-    """No address and a refused connection have their codes, with the peer in the text."""
+    """No address and a refusal have codes; after one that refuses the next address is tried."""
     with peer() as one:
         pass
     with client() as http:
         assert failure(http, one.url).startswith(f"[REFUSED] 127.0.0.1:{one.port}: ")
         assert failure(http, "http://nowhere.invalid/").startswith("[DNS] nowhere.invalid: ")
-
-
-def test_the_next_address_is_tried_if_one_refuses() -> None:
-    """A name with several addresses is reached if one of them answers."""
     with (
         peer(host="127.0.0.2") as one,
         client("127.0.0.0/8", resolve=lambda host, port: ["127.0.0.3", "127.0.0.2"]) as http,
@@ -223,14 +209,11 @@ def test_the_next_address_is_tried_if_one_refuses() -> None:
         assert http.send("GET", f"http://name.example:{one.port}/").status == 200
 
 
-@pytest.mark.parametrize(
-    ("host", "days", "is_known", "why"),
-    [
-        ("localhost", -1, True, "certificate has expired"),
-        ("localhost", 1, False, "self-signed certificate"),
-        ("other.example", 1, True, "other.example"),  # not the address that was judged
-    ],
-)
+@pytest.mark.parametrize(("host", "days", "is_known", "why"), [
+    ("localhost", -1, True, "certificate has expired"),
+    ("localhost", 1, False, "self-signed certificate"),
+    ("other.example", 1, True, "other.example"),  # not the address that was judged
+])  # fmt: skip
 def test_a_certificate_that_is_not_trusted_is_refused(
     tmp_path: Path, host: str, days: int, is_known: bool, why: str
 ) -> None:
@@ -276,14 +259,10 @@ def hasty(status: int) -> Iterator[int]:
         thread.join()
 
 
-def test_a_peer_without_tls_is_not_a_https_peer() -> None:
-    """The handshake fails with the code TLS."""
+def test_a_peer_that_answers_at_once_has_answered() -> None:
+    """Without TLS it is no HTTPS peer; by 413 and a close it refuses a large body."""
     with hasty(400) as port, client("localhost") as http:
         assert failure(http, f"https://localhost:{port}/").startswith("[TLS] ")
-
-
-def test_an_early_answer_is_read_although_the_peer_reads_no_further() -> None:
-    """A peer that refuses a large body by 413 and closes has answered."""
     with hasty(413) as port, client() as http:
         assert http.send("POST", f"http://127.0.0.1:{port}/", body=bytes(5 << 20)).status == 413
 

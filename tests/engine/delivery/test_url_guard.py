@@ -78,9 +78,11 @@ def test_an_address_that_is_not_public_is_refused(address: str, why: str) -> Non
 
 
 def test_public_addresses_are_returned_as_they_were_found() -> None:
-    """Also those of IPv6, and an IPv4 address inside one that is public."""
+    """Also those of IPv6, and an IPv4 address inside one; the resolver's error is passed on."""
     assert guard(name=[*PUBLIC]).addresses("name", 443) == [*PUBLIC]
     assert guard().addresses("64:ff9b::5db8:d822", 443) == ("64:ff9b::5db8:d822",)
+    with pytest.raises(socket.gaierror):
+        guard().addresses("nowhere", 80)
 
 
 ALLOWED = {
@@ -106,18 +108,8 @@ def test_only_the_allow_list_is_allowed(row: str, is_allowed: bool) -> None:
     "text", ["", "10.0.0.1/8", "peer:0", "peer:x", "peer:", "pe er", "http://peer", "1.2.3", "*"]
 )
 def test_an_entry_of_the_allow_list_that_is_none_is_refused(text: str) -> None:
-    """It is no network, address or host name."""
+    """It is no network, address or host name; a host name has no case and may end in a dot."""
     with pytest.raises(ValueError, match=r".") as refused:
         parse_allowed(text)
     assert not isinstance(refused.value, UnicodeError)
-
-
-def test_a_name_is_compared_without_case() -> None:
-    """Host names have no case and may end in a dot."""
     assert parse_allowed("Peer.Internal.:80") == AllowedPeer(host="peer.internal", port=80)
-
-
-def test_a_name_without_an_address_is_no_blocked_url() -> None:
-    """The resolver's error is passed on: it is a fault of the network."""
-    with pytest.raises(socket.gaierror):
-        guard().addresses("nowhere", 80)

@@ -263,14 +263,11 @@ def test_a_registry_that_is_replaced_is_opened_again(tmp_path: Path) -> None:
         assert registry.get(PEER).healthy
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("redis://host/0", "expected an address that begins with sqlite://, postgresql://$"),
-        ("sqlite:///nowhere/at/all/d.db", "no such file or directory|cannot be opened"),
-        ("postgresql://me:secret@/x?host=/nowhere", "not reachable: "),
-    ],
-)
+@pytest.mark.parametrize(("text", "why"), [
+    ("redis://host/0", "expected an address that begins with sqlite://, postgresql://$"),
+    ("sqlite:///nowhere/at/all/d.db", "no such file or directory|cannot be opened"),
+    ("postgresql://me:secret@/x?host=/nowhere", "not reachable: "),
+])  # fmt: skip
 def test_an_unusable_address_is_reported_without_its_password(text: str, why: str) -> None:
     """With one line that has the address and not the password."""
     with pytest.raises(Unavailable, match=why) as refused:

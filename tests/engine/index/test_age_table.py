@@ -160,12 +160,7 @@ NAMES = st.sampled_from(["", "a", "b", "A"])
 AGED = st.lists(st.tuples(st.integers(0, 1400), NAMES, AGED_STATES, ERRORS), max_size=30)
 
 
-@given(
-    aged=AGED,
-    by=st.sampled_from(sorted(age_table.GROUPINGS)),
-    arranged=st.booleans(),
-    filtered=st.booleans(),
-)
+@given(AGED, st.sampled_from(sorted(age_table.GROUPINGS)), st.booleans(), st.booleans())
 @examples(30)
 def test_every_task_is_in_one_cell(
     aged: list[tuple[int, str, State, str]], by: str, arranged: bool, filtered: bool
@@ -240,17 +235,10 @@ def test_what_most_of_it_is_about_is_named() -> None:
         assert "%" not in summarize_ages(a_table(*TEN, **rows))
 
 
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
-        ({"a": 10}, False),
-        ({"": 10}, False),
-        ({"a": 6, "b": 4}, True),
-        ({"": 6, "a": 4}, False),
-        ({"": 5, "a": 5}, True),
-        ({"": 2, "a": 7, "b": 1}, True),
-    ],
-)
+@pytest.mark.parametrize(("rows", "expected"), [
+    ({"a": 10}, False), ({"": 10}, False), ({"a": 6, "b": 4}, True), ({"": 6, "a": 4}, False),
+    ({"": 5, "a": 5}, True), ({"": 2, "a": 7, "b": 1}, True),
+])  # fmt: skip
 def test_a_table_of_tasks_without_a_name_says_nothing(rows: dict[str, int], expected: bool) -> None:
     """A table is informative with several rows, of which at most half are tasks without a name."""
     assert a_table(*TEN, **rows).is_informative == expected
@@ -269,16 +257,13 @@ LATER = NOW + 60
 WAITING = [a_task(2, 60, due=NOW), a_task(3, 30), a_task(4, 400, state=State.DEAD)]
 
 
-@pytest.mark.parametrize(
-    ("tasks", "now", "summary"),
-    [
-        ([a_task(1, 90, due=LATER), *WAITING], NOW, BacklogSummary(OLDER, 2, OLD)),
-        ([a_task(1, 90, due=LATER), *WAITING], LATER, BacklogSummary(OLDER, 3, OLDER)),
-        ([a_task(1, 90, due=None), *WAITING], NOW, BacklogSummary(OLDER, None, OLD)),
-        ([a_task(created=0.0)], NOW, BacklogSummary(None, 1, None)),
-        ([], NOW, BacklogSummary(None, 0, None)),
-    ],
-)
+@pytest.mark.parametrize(("tasks", "now", "summary"), [
+    ([a_task(1, 90, due=LATER), *WAITING], NOW, BacklogSummary(OLDER, 2, OLD)),
+    ([a_task(1, 90, due=LATER), *WAITING], LATER, BacklogSummary(OLDER, 3, OLDER)),
+    ([a_task(1, 90, due=None), *WAITING], NOW, BacklogSummary(OLDER, None, OLD)),
+    ([a_task(created=0.0)], NOW, BacklogSummary(None, 1, None)),
+    ([], NOW, BacklogSummary(None, 0, None)),
+])  # fmt: skip
 def test_what_waits_has_an_oldest(
     indexed: Indexed, tasks: list[Task], now: float, summary: BacklogSummary
 ) -> None:
@@ -320,9 +305,8 @@ CLUSTERED = [
 
 def test_a_cluster_names_the_destinations_of_its_tasks(indexed: Indexed) -> None:
     """Each once; none if they are more than a few, or the index is not sorted by cluster."""
-    some = [
-        dead_task(n, "refused", NOW, destination=f"https://p{n // 251}.x") for n in range(1, 252)
-    ]
+    urls = [f"https://p{n // 251}.x" for n in range(1, 252)]
+    some = [dead_task(n, "refused", NOW, destination=url) for n, url in enumerate(urls, 1)]
     many = [dead_task(n, "no user", NOW, destination=f"me@d{n}.example") for n in range(303, 330)]
     reader = indexed([*some, *many])
     refused, users = error_clusters.query_clusters(reader, Query(State.DEAD), NOW)

@@ -396,16 +396,13 @@ def test_a_search_is_counted_though_its_last_known_row_has_left(
     assert (window.total, window.is_counted, last in window.tasks) == (599, True, False)
 
 
-@each(
-    ("words", "order", "most", "is_counted", "total"),
-    [
-        ("host", "id", 599, False, 40),
-        ("host59", "id", 599, True, 11),
-        ("no", "id", 599, True, 0),
-        ("host", "id", 600, True, 600),  # among few tasks
-        ("host", "error", 600, True, 600),
-    ],
-)
+@each(("words", "order", "most", "is_counted", "total"), [
+    ("host", "id", 599, False, 40),
+    ("host59", "id", 599, True, 11),
+    ("no", "id", 599, True, 0),
+    ("host", "id", 600, True, 600),  # among few tasks
+    ("host", "error", 600, True, 600),
+])  # fmt: skip
 def test_a_search_for_the_first_rows_is_not_counted(
     writer: Writer, reader: Reader, monkeypatch: MonkeyPatch, words: str, order: str, **row: int
 ) -> None:

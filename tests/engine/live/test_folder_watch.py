@@ -45,17 +45,14 @@ def test_no_more_scans_run_than_there_are_turns() -> None:
     assert max(most) <= SCANS_TOGETHER
 
 
-def test_an_urgent_scan_takes_no_turn() -> None:
-    """The scan of the place on the screen does not wait, and takes no turn from another."""
+def test_an_urgent_scan_and_one_that_waited_take_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the place on the screen does not wait; after the longest wait, none does."""
     shared = SharedParts()
     for _ in range(SCANS_TOGETHER + 1):
         shared.scan_turn(lambda: True, nothing).__enter__()
     with shared.scan_turn(never, nothing):
         pass
 
-
-def test_a_scan_that_hangs_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the longest wait, a scan runs without a turn."""
     monkeypatch.setattr(folder_watch, "TURN_TIMEOUT_SECONDS", 0.2)
     shared = SharedParts()
     hanging = [shared.scan_turn(never, nothing) for _ in range(SCANS_TOGETHER)]

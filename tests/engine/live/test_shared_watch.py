@@ -191,7 +191,7 @@ def test_a_folder_is_followed_by_names(folder: Path, is_shown: bool) -> None:
 
 
 def test_places_share_one_thread_until_the_last(folder: Path, monkeypatch: MonkeyPatch) -> None:
-    """Each place gets its own changes, also while others come and go."""
+    """Each gets its own changes; a name not UTF-8 ends the names of its own folder only."""
     monkeypatch.setattr(mounts, "may_hang", lambda path: False)  # as on a local disk
     shared, other = shared_watch.SharedFolderWatch(), folder / "other"
     other.mkdir()
@@ -201,34 +201,16 @@ def test_places_share_one_thread_until_the_last(folder: Path, monkeypatch: Monke
             (other / "two").touch()
             assert (reports.next(), others.next()) == ({"one"}, {"two"})
             assert len(watch_threads()) == 1
-        (folder / "three").touch()
-        assert reports.next() == {"three"}
+            (other / NO_TEXT).touch()
+            others.until(EVERYTHING)
+            (other / "task").touch()
+            others.until(EVERYTHING)
+            (folder / "three").touch()
+            assert reports.next() == {"three"}
+        (folder / "four").touch()
+        assert reports.next() == {"four"}
     join_threads()
     assert watch_threads() == []
-
-
-def test_a_name_not_utf8_ends_events_of_one_folder(folder: Path, monkeypatch: MonkeyPatch) -> None:
-    """After such a name, other folders are still followed by names."""
-    monkeypatch.setattr(mounts, "may_hang", lambda path: False)  # as on a local disk
-    shared, other = shared_watch.SharedFolderWatch(), folder.with_name("other")
-    other.mkdir()
-    with watching(folder, shared=shared) as reports, watching(other, shared=shared) as others:
-        (folder / NO_TEXT).touch()
-        reports.until(EVERYTHING)
-        (folder / "task").touch()
-        reports.until(EVERYTHING)
-        (other / "one").touch()
-        assert others.next() == {"one"}
-
-
-def test_a_folder_made_later_is_followed(folder: Path) -> None:
-    """A folder that is made later is listed, for the files in it before it was followed."""
-    draft = folder.with_name("draft")
-    draft.mkdir()
-    (draft / "there").touch()
-    with watching(folder) as reports:
-        draft.rename(folder.with_name("held"))
-        reports.until({"there"})
 
 
 def test_folders_in_a_folder_made_later_are_followed(folder: Path) -> None:
@@ -343,20 +325,17 @@ class Tower:
         return answer
 
 
-def told_by(tower: Tower, count: int) -> list[set[str] | str]:
-    """The first news of a change source."""
-    with following(tower.open().changes, tower.open) as reports:
-        return [reports.next() for _ in range(count)]
-
-
-def test_names_of_a_change_source_are_passed_on() -> None:
-    """Names are told as they are; where a bell cannot name what has changed, it is everything."""
-    tower = Tower((), {"one"}, (), None, ["two", "two"])
-    assert (told_by(tower, 3), tower.opened) == ([{"one"}, EVERYTHING, {"two"}], 2)
-
-
-def test_after_a_failed_change_source_everything_is_scanned(monkeypatch: MonkeyPatch) -> None:
-    """After a bell failed everything is looked at, and once more when it is heard again."""
+@pytest.mark.parametrize(("answers", "news", "opened"), [
+    (((), {"one"}, (), None, ["two", "two"]), [{"one"}, EVERYTHING, {"two"}], 2),
+    (((), {"one"}, Unavailable("locked"), (), {"two"}),
+     [{"one"}, EVERYTHING, EVERYTHING, {"two"}], 3),
+], ids=["unnamed", "failed"])  # fmt: skip
+def test_names_of_a_change_source_are_passed_on(
+    monkeypatch: MonkeyPatch, answers: Any, news: list[set[str] | str], opened: int
+) -> None:
+    """What a bell cannot name is everything; so it is after it failed, and when it is back."""
     monkeypatch.setattr(folder_watch, "RETRY_SECONDS", 0.0)
-    tower = Tower((), {"one"}, Unavailable("locked"), (), {"two"})
-    assert (told_by(tower, 4), tower.opened) == ([{"one"}, EVERYTHING, EVERYTHING, {"two"}], 3)
+    tower = Tower(*answers)
+    with following(tower.open().changes, tower.open) as reports:
+        assert [reports.next() for _ in news] == news
+    assert tower.opened == opened

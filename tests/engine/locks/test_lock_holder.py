@@ -65,16 +65,13 @@ def test_no_heartbeat_changes_the_length(written: int, alive_at: int) -> None:
     assert parse_claim(format_claim(claim)) == claim
 
 
-@each(
-    ("up", "slept", "silent"),
-    [
-        (167_737 + 30, 60, 30),
-        (167_737 + 3600, 60, 3600),
-        (167_737 + 3600, 60 + 3590, 10),  # the machine slept, and the holder with it
-        (167_737 + 30, 0, 30),
-        (167_000, 60, 0),  # from the future
-    ],
-)
+@each(("up", "slept", "silent"), [
+    (167_737 + 30, 60, 30),
+    (167_737 + 3600, 60, 3600),
+    (167_737 + 3600, 60 + 3590, 10),  # the machine slept, and the holder with it
+    (167_737 + 30, 0, 30),
+    (167_000, 60, 0),  # from the future
+])  # fmt: skip
 def test_a_machine_asleep_is_no_silent_holder(up: float, slept: float, silent: float) -> None:
     """A holder without a heartbeat while the machine is awake is silent."""
     assert lock_holder.heartbeat_age(reading(), TAKEN + 9999.0, up, slept) == silent
@@ -100,25 +97,21 @@ def _ours(**marks: int) -> LockClaim:
     return marked(OURS, **marks)
 
 
-@each(
-    "changes",
-    [
-        {},
-        {"named": None, "others": (CHILD,)},
-        {"named": None, "others": (CHILD._replace(taker=0),)},
-        {"claim": THEIRS, "named": BASH, "busy": False},
-        {"named": WORKER._replace(uids=frozenset({0})), "claim": _ours(uid=0)},
-        # Whole seconds of CLOCK_BOOTTIME: a heartbeat that equals the start is the first.
-        *({"claim": _ours(alive_at=uptime)} for uptime in (9_898, 9_900, 9_901)),
-    ],
-)
+@each("changes", [
+    {},
+    {"named": None, "others": (CHILD,)},
+    {"named": None, "others": (CHILD._replace(taker=0),)},
+    {"claim": THEIRS, "named": BASH, "busy": False},
+    {"named": WORKER._replace(uids=frozenset({0})), "claim": _ours(uid=0)},
+    # Whole seconds of CLOCK_BOOTTIME: a heartbeat that equals the start is the first.
+    *({"claim": _ours(alive_at=uptime)} for uptime in (9_898, 9_900, 9_901)),
+])  # fmt: skip
 def test_where_all_fits_there_is_no_doubt(changes: dict[str, object]) -> None:
     """The holder, a handler it left behind, and the real program: proven, they may be ended."""
     assert signal_refusal(reading(**changes)) == ""
 
 
 NO_HEIR = "but did not inherit it from PID 4242"
-
 
 DOUBTS: list[tuple[dict[str, object], str]] = [
     ({"remote": "nfs4"}, "other machines may share (nfs4)"),
@@ -193,19 +186,14 @@ def test_facts_that_exclude_each_other_are_named(changes: dict[str, object], why
     assert bool(contradiction) is bool(why)
 
 
-@each(
-    ("line", "program"),
-    [
-        ("/bin/bash /usr/sbin/nftban-queue-processor", "nftban-queue-processor"),
-        ("-bash", ""),
-        ("/usr/bin/python3.11 /usr/bin/spooldeck queue work", "spooldeck"),
-        ("vim /etc/nftban.conf", "vim"),
-        ("tail -f /var/log/nftban/queue.log", "tail"),
-        ("bash -c nftban", "-c"),
-        ("nftban queue process", "nftban"),
-        ("", ""),
-    ],
-)
+@each(("line", "program"), [
+    ("/bin/bash /usr/sbin/nftban-queue-processor", "nftban-queue-processor"),
+    ("-bash", ""),
+    ("/usr/bin/python3.11 /usr/bin/spooldeck queue work", "spooldeck"),
+    ("vim /etc/nftban.conf", "vim"),
+    ("tail -f /var/log/nftban/queue.log", "tail"),
+    ("bash -c nftban", "-c"), ("nftban queue process", "nftban"), ("", ""),
+])  # fmt: skip
 def test_a_command_line_names_one_program(line: str, program: str) -> None:
     """What a process runs is its program, or an interpreter's script, never a file it works on."""
     assert lock_holder.program_name(line.split(" ")) == program
@@ -214,15 +202,12 @@ def test_a_command_line_names_one_program(line: str, program: str) -> None:
 FLOCK = "held by PID 4300 (/bin/sh handle.sh)"
 
 
-@each(
-    ("named", "contradiction"),
-    [
-        (WORKER._replace(taker=None), FLOCK),
-        (WORKER._replace(taker=None, files_hidden=True), f"? {FLOCK}"),
-        (HolderProcess(4242, "/proc hides it from us"), f"? {FLOCK}"),
-        (WORKER, "held by PID 4242, PID 4300 (/bin/sh handle.sh)"),
-    ],
-)
+@each(("named", "contradiction"), [
+    (WORKER._replace(taker=None), FLOCK),
+    (WORKER._replace(taker=None, files_hidden=True), f"? {FLOCK}"),
+    (HolderProcess(4242, "/proc hides it from us"), f"? {FLOCK}"),
+    (WORKER, "held by PID 4242, PID 4300 (/bin/sh handle.sh)"),
+])  # fmt: skip
 def test_hidden_files_make_the_flock_uncertain(named: HolderProcess, contradiction: str) -> None:
     """If the holder's files are hidden, the processes seen to have the flock may not be all."""
     facts = dict(lock_holder.list_facts(reading(named=named, others=(CHILD,)), 5, 60))

@@ -56,10 +56,8 @@ def until(read: Callable[[], process_stats.ProcessStats], state: str) -> process
 
 def a_reading(**fields: object) -> process_stats.ProcessStats:
     """A process that sleeps; only what is named matters."""
-    usual = process_stats.ProcessStats(
-        4711, 100.0, state="S", started=50, io_bytes=(0, 0), waits="do_wait"
-    )
-    return usual._replace(**fields)  # type: ignore[arg-type]
+    usual = process_stats.ProcessStats(4711, 100.0, state="S", started=50, io_bytes=(0, 0))
+    return usual._replace(**{"waits": "do_wait", **fields})  # type: ignore[arg-type]
 
 
 def test_a_busy_process(tmp_path: Path, start: Start) -> None:
@@ -118,7 +116,7 @@ def test_one_with_children(start: Start) -> None:
 
 
 def test_files_below_the_spool(tmp_path: Path, start: Start) -> None:
-    """How many files it has open, and which of them lie below the folder, by their paths there."""
+    """How many it has open, and the paths below the folder; only some hundred are examined."""
     lock = tmp_path / "run" / "queue.lock"
     lock.parent.mkdir()
     lock.touch()
@@ -128,6 +126,17 @@ def test_files_below_the_spool(tmp_path: Path, start: Start) -> None:
         files = read_stats(child.pid, root).files
         assert isinstance(files, process_stats.OpenFiles)
         assert (files.amount, files.below, files.more) == (4, below, False)
+
+    proc = process_stats.REAL_PROC._replace(
+        names=lambda path: [str(n) for n in range(5000)] if path.endswith("fd") else [],
+        link=lambda path: f"/spool/{int(path.rpartition('/')[2])}",
+    )
+    files = read_stats(os.getpid(), "/spool", proc).files
+    assert isinstance(files, process_stats.OpenFiles)
+    assert (files.amount, len(files.below), files.more) == (5000, process_stats.MAX_FILES, True)
+    fact = dict(list_facts(a_reading(files=files), None))["open files"]
+    assert fact.startswith(f"5,000 ({process_stats.MAX_FILES} examined); in the spool: 0, 1, 2, 3")
+    assert fact.endswith(f"and {process_stats.MAX_FILES - 4} more")
 
 
 def refusing(*endings: str) -> ProcReader:
@@ -156,20 +165,6 @@ def test_a_hidden_value_is_unknown_with_its_reason() -> None:
     assert facts["state"] in ("runs", "sleeps")
     hidden = read_stats(os.getpid(), proc=refusing("/stat"))
     assert list_facts(hidden, None) == (("state", f"? PID {os.getpid()}: permission denied"),)
-
-
-def test_many_open_files_are_capped() -> None:
-    """Not more than some hundred are looked at, and it is said how many there are."""
-    proc = process_stats.REAL_PROC._replace(
-        names=lambda path: [str(n) for n in range(5000)] if path.endswith("fd") else [],
-        link=lambda path: f"/spool/{int(path.rpartition('/')[2])}",
-    )
-    files = read_stats(os.getpid(), "/spool", proc).files
-    assert isinstance(files, process_stats.OpenFiles)
-    assert (files.amount, len(files.below), files.more) == (5000, process_stats.MAX_FILES, True)
-    fact = dict(list_facts(a_reading(files=files), None))["open files"]
-    assert fact.startswith(f"5,000 ({process_stats.MAX_FILES} examined); in the spool: 0, 1, 2, 3")
-    assert fact.endswith(f"and {process_stats.MAX_FILES - 4} more")
 
 
 def test_foreign_words_are_inert() -> None:
@@ -202,11 +197,9 @@ def test_cpu_and_io_between_two_readings() -> None:
     for other in (a_reading(when=99.9), *(a_reading(when=90.0, **fields) for fields in others)):
         assert stats_delta(other, a_reading()) is None
     for done, works in (
-        (ProcessDelta(5.0, 0.05, 400), False),
-        (ProcessDelta(5.0, 0.2, 0), True),
-        (ProcessDelta(5.0, 0.0, 5 * 65536), True),
-        (ProcessDelta(5.0, 0.0, None), False),
-    ):
+        (ProcessDelta(5.0, 0.05, 400), False), (ProcessDelta(5.0, 0.2, 0), True),
+        (ProcessDelta(5.0, 0.0, 5 * 65536), True), (ProcessDelta(5.0, 0.0, None), False),
+    ):  # fmt: skip
         assert done.is_working is works
 
 
@@ -216,9 +209,7 @@ def test_the_state_in_words() -> None:
     for fields, words in (
         ({}, "sleeps, waits for a child to end (do_wait)"),
         ({"waits": "new_in_7_1"}, "sleeping in new_in_7_1"),
-        ({"waits": ""}, "sleeps"),
-        ({"state": "D", "waits": "io_schedule"}, disk),
-        ({"state": "R"}, "runs"),
-        ({"state": "Q"}, "is in state Q"),
-    ):
+        ({"waits": ""}, "sleeps"), ({"state": "D", "waits": "io_schedule"}, disk),
+        ({"state": "R"}, "runs"), ({"state": "Q"}, "is in state Q"),
+    ):  # fmt: skip
         assert process_stats.describe_state(a_reading(**fields)).startswith(words)

@@ -41,14 +41,6 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fil
 
 
 @pytest.fixture
-def living(start: Start) -> Child:
-    """A process that has nothing to do with any lock, and says so if it is signalled."""
-    child = start(INNOCENT)
-    assert said(child) == "ready"
-    return child
-
-
-@pytest.fixture
 def gone() -> int:
     """The PID of a process that is gone."""
     child = subprocess.Popen([sys.executable, "-c", ""])
@@ -253,7 +245,7 @@ NO_PROCESS += ["5\n0\n" + "x" * 70_000]
 
 
 def test_a_text_that_names_no_process_is_stale(path: Path) -> None:
-    """A garbled lock has no holder; a fresh empty one is being written by the real program."""
+    """A garbled lock has no holder, nor has our own number; a fresh empty one is being written."""
     for text in NO_PROCESS:
         written(path, text, age=60)
         evidence = examine(path)
@@ -262,18 +254,15 @@ def test_a_text_that_names_no_process_is_stale(path: Path) -> None:
             assert lock.taken_over == "the lock file names no process", text
     written(path, "")
     assert judged(busy(path)) == (Verdict.HELD, "being written")
-
-
-def test_our_own_number_in_a_lock_is_not_us(path: Path) -> None:
-    """In a container every worker may have the same PID: without a flock it is stale."""
     written(path, f"{os.getpid()}\n1795167737\n", age=60)
     assert examine(path).verdict is Verdict.STALE
     take(path)
 
 
-def test_the_lock_of_a_living_process_is_judged_by_its_age(path: Path, living: Child) -> None:
+def test_the_lock_of_a_living_process_is_judged_by_its_age(path: Path, start: Start) -> None:
     """The real program has no flock; in our form a lock is its holder's only with it."""
-    golden = (GOLDEN / "queue.lock").read_bytes()
+    living, golden = start(INNOCENT), (GOLDEN / "queue.lock").read_bytes()
+    assert said(living) == "ready"
     assert len(golden) == 17
     text = golden.replace(b"13468", b"%d" % living.pid)
     written(path, text)

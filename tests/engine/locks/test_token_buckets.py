@@ -19,13 +19,11 @@ def test_a_kind_waits_for_the_slowest_of_its_buckets() -> None:
     """It waits for the slowest of those that it draws on, and for no other."""
     empty = BucketState(ALL_KINDS, 0, 5, NOW + 9.0)
     for buckets, when in (
-        ((), 0.0),
-        ((empty._replace(tokens=1),), 0.0),
-        ((empty,), NOW + 9.0),
+        ((), 0.0), ((empty._replace(tokens=1),), 0.0), ((empty,), NOW + 9.0),
         ((empty, BucketState("mail", 0, 5, NOW + 90.0)), NOW + 90.0),
         ((empty._replace(tokens=1), BucketState("report", 0, 5, NOW + 90.0)), 0.0),
         ((BucketState(ALL_KINDS, 0, 0, None),), inf),
-    ):
+    ):  # fmt: skip
         assert token_buckets.next_token_at(buckets, "mail") == when
 
 
@@ -123,17 +121,13 @@ DAMAGED = {
 
 
 def test_a_damaged_line_is_one_token(path: str, clock: Clock) -> None:
-    """Damage never stops a queue and allows no more than a burst; a file of noise is a new one."""
+    """Damage stops no queue and allows no more than a burst; the buckets of others stay."""
     for line, tokens in DAMAGED.items():
         Path(path).write_text(f"{line}\nother 7200 {NOW}\n", encoding="utf-8")
         buckets = TokenBuckets(path, {"mail": Rate(40, 5), "other": Rate(40, 5)}, clock)
         assert (spent(buckets, "mail"), spent(buckets, "other")) == (tokens, 2), line
     Path(path).write_bytes(bytes(range(256)) * 20)
     assert spent(TokenBuckets(path, {"mail": Rate(40, 5)}, clock), "mail") == 1
-
-
-def test_buckets_of_others_are_kept(path: str, clock: Clock) -> None:
-    """Those of another configuration stay; of a longer text nothing is left."""
     for before, after in ((f"theirs 123 {NOW}\n", f"theirs 123 {NOW}\n"), ("x" * 500, "")):
         Path(path).write_text(f"{before}")
         TokenBuckets(path, {"mail": Rate(40, 5)}, clock).spend("mail")

@@ -1,7 +1,5 @@
 """What delivery records say of failures: written by either program, cut, replaced, or hostile."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -12,12 +10,8 @@ from hypothesis import strategies as st
 
 from engine.logs import delivery_records
 from engine.logs.delivery_records import FAILED, RETRIED, SPOOLED, SUCCESS, Delivery
-from engine.monitor.delivery_reader import (
-    TAIL_BYTES,
-    DeliveryReader,
-    parse_failures,
-    parse_refusals,
-)
+from engine.monitor import delivery_reader
+from engine.monitor.delivery_reader import DeliveryReader, parse_failures, parse_refusals
 from engine.monitor.mail_monitor import MAX_FAILURES, merge_failures
 from engine.monitor.transport_health import Failure, Refusals
 from tests.engine.task_builders import GOLDEN
@@ -39,16 +33,10 @@ ANY |= st.text(st.characters(categories=["Cs", "Cc", "Cf", "Po"]), max_size=300)
 """Any text: controls, quotes and lone surrogates are in it, and it may be too long."""
 
 
-@given(
-    st.builds(
-        Delivery,
-        st.floats(0, 4e9),
-        ANY,
-        ANY,
-        st.sampled_from([SUCCESS, FAILED, SPOOLED]) | ANY,
-        ANY,
-    )
-)
+OUTCOMES = st.sampled_from([SUCCESS, FAILED, SPOOLED]) | ANY
+
+
+@given(st.builds(Delivery, st.floats(0, 4e9), ANY, ANY, OUTCOMES, ANY))
 def test_what_is_written_is_what_is_read(told: Delivery) -> None:
     """With any outcome of a mail, its line is one, safe to show, and says the same when read."""
     line = delivery_records.format_record(told)
@@ -99,7 +87,7 @@ def test_the_file_is_followed_by_its_name(tmp_path: Path) -> None:
     path = tmp_path / "delivery.jsonl"
     deliveries = DeliveryReader(str(path))
     assert deliveries.read() == {}
-    old = record(1, "old") + b" " * TAIL_BYTES + b"\n"
+    old = record(1, "old") + b" " * delivery_reader.TAIL_BYTES + b"\n"
     for data, words in (
         (record(1, "a"), ["a"]), (record(1, "a") + record(2, "b"), ["b", "a"]),
         (old + record(2, "new"), ["new"]),
@@ -146,15 +134,12 @@ def test_only_a_refusal_for_good_or_a_loss_is_a_refusal(tmp_path: Path) -> None:
 
 
 def test_a_refusal_that_an_operator_retried_is_none() -> None:
-    """One refusal of that recipient less, the latest before the retry; a later one counts."""
+    """One less, the latest before the retry; what is before the kept records is unknown."""
     retry = record(5, RETRIED, "none", "spooled")
     lines = [record(1, "rejected_a: x"), record(2, "rejected_b: x"), retry, record(6, "lost: y")]
     failures = parse_refusals(b"".join(lines)).failures
     assert [each.word for each in failures] == ["lost", "rejected_a"]
 
-
-def test_removed_records_are_known_to_be_missing() -> None:
-    """With as many records as are kept, or in a part of a file, what was earlier is unknown."""
     data = record(1, "rejected_a: x") + record(2, "rejected_b: x")
     assert parse_refusals(data, record_limit=3).since == 0.0
     assert parse_refusals(data, record_limit=2).since == NOON + 1

@@ -134,8 +134,7 @@ def test_a_head_without_a_year_is_of_the_year_of_the_last_write(stamp: str, year
 
 
 def test_the_real_programs_logs_are_understood() -> None:
-    """Each line gives its time and its level, and writing it again gives the same bytes; a JSON
-    line without a message says everything that it holds."""
+    """Each line gives time and level, and the same bytes when written; JSON shows all it holds."""
     for name in ("queue.log", "queue.processor-run.log", "mail.log"):
         for raw in (GOLDEN / name).read_bytes().splitlines(keepends=True):
             line = parse_log_line(raw, name)

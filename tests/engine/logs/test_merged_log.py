@@ -1,7 +1,5 @@
 """Several logs merged by time: paging, filters, rotation, search, and the mentions of a task."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,34 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.logs import log_file, log_line
+from engine.logs import log_file, log_filter, log_line, merged_log
 from engine.logs.byte_search import has_only_contract_lines, matching_entries, matching_lines
 from engine.logs.line_counts import LineRates, LogCounts
 from engine.logs.log_file import FileEntry
-from engine.logs.log_filter import (
-    ALL_LINES,
-    WARN,
-    BadWords,
-    LineFilter,
-    level_rank,
-    lines_containing,
-    lines_naming_task,
-    parse_line_filter,
-    parse_typed_time,
-)
+from engine.logs.log_filter import ALL_LINES, WARN, LineFilter, lines_containing, parse_line_filter
 from engine.logs.log_line import LogLine, SharedLog, parse_log_line
-from engine.logs.merged_log import (
-    BEGIN,
-    END,
-    MAX_STRIDE,
-    LineScan,
-    LogPosition,
-    MergedLog,
-    TimeSearch,
-    describe_troubles,
-    find_mentions,
-    run_to_end,
-)
+from engine.logs.merged_log import BEGIN, END, LineScan, LogPosition, MergedLog, run_to_end
 from engine.logs.rotated_log import NO_LOG_FILE
 from tests.examples import examples
 from tests.open_files import open_files
@@ -112,9 +89,9 @@ def both_ways(book: MergedLog, page: int = 3, through: LineFilter = ALL_LINES) -
     return down
 
 
-def found_at(book: MergedLog, second: float, **how: Any) -> TimeSearch:
+def found_at(book: MergedLog, second: float, **how: Any) -> merged_log.TimeSearch:
     """A search for a time, so many seconds after noon, run to its end."""
-    search = TimeSearch(book, NOON + second, **how)
+    search = merged_log.TimeSearch(book, NOON + second, **how)
     run_to_end(search)
     return search
 
@@ -218,34 +195,15 @@ def test_a_filter_only_leaves_lines_out(all_of: list[list[Said]], words: str, ce
         assert (tally.lines, tally.matching) == (sum(map(len, all_of)), len(expected))
 
 
-phrases = st.sampled_from(
-    [
-        "] [ERROR] ",
-        "error",
-        "550 unk",
-        "ERROR] x",
-        "Unk\u00fcown",
-        "2026-11-20",
-        "",
-        "a",
-        "Stra\u00dfe STRASSE",
-    ]
-)
+phrases = st.sampled_from([
+    "] [ERROR] ", "error", "550 unk", "ERROR] x", "Unk\u00fcown", "2026-11-20", "", "a",
+    "Stra\u00dfe STRASSE",
+])  # fmt: skip
 levels = st.sampled_from(["DEBUG", "INFO", "SUCCESS", "WARN", "Error", "FATAL"])
 searches = [
-    "",
-    "error",
-    "unk",
-    "550|a",
-    "error 550 | x",
-    "!error",
-    "~err",
-    "2026-11",
-    "]",
-    "strasse",
-    "S",
+    "", "error", "unk", "550|a", "error 550 | x", "!error", "~err", "2026-11", "]", "strasse", "S",
     "asst",
-]
+]  # fmt: skip
 searches += ["STRA\u00dfE", "sx|ras", "!asse"]
 WHEN = "[2026-01-07 12:01:02]"
 others = ["x\n", "\n", "[x] [INFO] y\n", f"{WHEN} INFO\n", f"{WHEN} [] a\n", f"{WHEN} [IN-FO] a\n"]
@@ -255,12 +213,11 @@ others += [f"[{time}] [INFO] a\n" for time in (
 )]  # fmt: skip
 
 
+LINES = st.lists(st.tuples(st.integers(0, 3000), levels, phrases), max_size=12)
+
+
 @examples(200)
-@given(
-    st.lists(st.tuples(st.integers(0, 3000), levels, phrases), max_size=12),
-    st.sampled_from(searches),
-    st.integers(0, 3),
-)
+@given(LINES, st.sampled_from(searches), st.integers(0, 3))
 def test_bytes_are_searched_alike(said: list[tuple[int, str, str]], words: str, level: int) -> None:
     """Lines in the contract's format are matched without parsing each, with the same result."""
     through = parse_line_filter(words, level)
@@ -269,22 +226,18 @@ def test_bytes_are_searched_alike(said: list[tuple[int, str, str]], words: str, 
     assert has_only_contract_lines(data)
     for raw in lines:
         parsed = parse_log_line(raw, "")
-        expected += [begin] * through.is_match(level_rank(parsed.level), parsed.text)
+        expected += [begin] * through.is_match(log_filter.level_rank(parsed.level), parsed.text)
         begin += len(raw)
     assert list(matching_lines(data, through)) == expected
 
 
+SAID = st.lists(st.tuples(st.integers(0, 40), levels, phrases) | st.just("x\n"), max_size=60)
+NEEDLES = st.sampled_from(["needle", "!needle", "error", ""])
+
+
 @examples(100)
-@given(
-    st.lists(
-        st.one_of(st.tuples(st.integers(0, 40), levels, phrases), st.just("x\n")), max_size=60
-    ),
-    st.sampled_from(["needle", "!needle", "error", ""]),
-    st.sampled_from([64, 400, 2000]),
-)
-def test_few_matches_are_parsed_alone(
-    said: list[tuple[int, str, str] | str], words: str, cell: int
-) -> None:
+@given(SAID, NEEDLES, st.sampled_from([64, 400, 2000]))
+def test_few_matches_are_parsed_alone(said: list[Any], words: str, cell: int) -> None:
     """They have the keys, texts and ends that they have when all lines of a cell are parsed."""
     sieve = parse_line_filter(words)
     text = "".join(
@@ -358,17 +311,8 @@ def test_a_torn_line_is_shown_torn_and_then_whole() -> None:
     assert (texts(warnings.found), texts(more.found)) == ([], ["b"])
 
 
-def test_rotation_goes_on_with_the_new_file() -> None:
-    """The new file is followed, the old one stays readable, and long rotated files are closed."""
-    for late in ([], ["late"]):
-        with a_book(line(1, "a")) as (book, (path,)):
-            mark = the_end(book)
-            old = path.rename(path.with_suffix(".1"))
-            path.write_text(line(3, "c"))
-            add(old, "".join(line(2, text) for text in late))
-            page, _ = fresh(book, mark)
-            assert texts(page) == [*late, "c"]
-            assert texts(paged(book, END, False)) == ["a", *late, "c"]
+def test_long_rotated_files_are_closed() -> None:
+    """The last ones stay readable."""
     with a_book(line(0, "0")) as (book, (path,)):
         for number in range(1, 10):
             path.rename(path.with_suffix(f".{number}"))
@@ -430,7 +374,7 @@ def test_logs_that_come_and_go_are_named(tmp_path: Path) -> None:
         (dict.fromkeys(("/x/a", "/x/b", "/x/c\x1b"), NO_LOG_FILE), "a, b and c\ufffd do not exist"),
         (three, "mail.log: Permission denied\ufffd; queue.log does not exist"),
     ):
-        assert describe_troubles(troubles) == words
+        assert merged_log.describe_troubles(troubles) == words
 
 
 # Any content
@@ -515,8 +459,8 @@ def test_a_search_reads_a_bounded_step_at_a_time() -> None:
             seen.append(scan.read)
         steps = [after - before for before, after in pairwise(seen)]
         assert texts(scan.found) == ["needle"]
-        assert steps[1] > steps[0] and max(steps) <= MAX_STRIDE * 4 * 1024
-        assert len(steps) <= book.size // (MAX_STRIDE * 4 * 1024) + 5
+        assert steps[1] > steps[0] and max(steps) <= merged_log.MAX_STRIDE * 4 * 1024
+        assert len(steps) <= book.size // (merged_log.MAX_STRIDE * 4 * 1024) + 5
         assert scan.total == book.size
 
 
@@ -546,11 +490,11 @@ def test_the_lines_that_mention_a_task() -> None:
     log = "".join(line(n, f"task T-{n % 5}") for n in range(100))
     with a_book(log, line(50, "T-3 sent"), a_long_log(), cell=1024) as (_, paths):
         *both, long = map(str, paths)
-        mentions = find_mentions([*both, "/nowhere"], "T-3", 100)
-        last = find_mentions(both, "T-3", 2)
-        since = find_mentions(both, "T-3", 100, since=NOON + 50)
-        a_part = find_mentions([long], "needle", 10, most=4096, cell=1024)
-        all_of_it = find_mentions([long], "needle", 10, cell=1024)
+        mentions = merged_log.find_mentions([*both, "/nowhere"], "T-3", 100)
+        last = merged_log.find_mentions(both, "T-3", 2)
+        since = merged_log.find_mentions(both, "T-3", 100, since=NOON + 50)
+        a_part = merged_log.find_mentions([long], "needle", 10, most=4096, cell=1024)
+        all_of_it = merged_log.find_mentions([long], "needle", 10, cell=1024)
     assert [line.when for line in mentions.lines if line.when is not None] == sorted(
         NOON + n for n in [*range(3, 100, 5), 50]
     )
@@ -585,7 +529,7 @@ def test_words_are_a_filter() -> None:
         ("~(", 1, "invalid pattern"), ('a "b', 2, 'expected a closing "'),
         ("a |", 2, "both sides"), ("| a", 0, "both sides"), ("!", 1, "expected a word"),
     ):  # fmt: skip
-        with pytest.raises(BadWords, match=message) as refused:
+        with pytest.raises(log_filter.BadWords, match=message) as refused:
             parse_line_filter(words)
         assert refused.value.at == at
 
@@ -600,10 +544,10 @@ TIMES = {
 
 def test_times_as_they_are_typed() -> None:
     """A time of day is the last one that has been; others mean themselves, or are refused."""
-    assert {text: parse_typed_time(text, NOON) - NOON for text in TIMES} == TIMES
+    assert {text: log_filter.parse_typed_time(text, NOON) - NOON for text in TIMES} == TIMES
     for text in ("", "25:00", "noon", "-m", "12", "12:60"):
         with pytest.raises(ValueError, match="expected"):
-            parse_typed_time(text, NOON)
+            log_filter.parse_typed_time(text, NOON)
 
 
 def test_a_task_is_not_taken_for_one_whose_name_ends_alike(tmp_path: Path) -> None:
@@ -613,9 +557,9 @@ def test_a_task_is_not_taken_for_one_whose_name_ends_alike(tmp_path: Path) -> No
     completed = [f"Task completed: {id} (user)" for id in ("7-user", "17-user", "7-User")]
     records = [claimed % task for task in ((17, "user"), (7, "user"), (7, "users"))]
     path.write_text("".join([*records, *(line(3, text) for text in completed)]))
-    mentions = find_mentions([str(path)], "7-user", 10)
+    mentions = merged_log.find_mentions([str(path)], "7-user", 10)
     assert {line.text for line in mentions.lines} == {"claimed 7-user", completed[0]}
-    may_match = lines_naming_task("7-user").may_match
+    may_match = log_filter.lines_naming_task("7-user").may_match
     queued = [line(3, f"Task queued: {id}-user").encode() for id in (8, 17)]
     assert [may_match(raw) for raw in queued] == [False, True]
 
@@ -628,12 +572,12 @@ def test_a_shared_log_is_read_for_one_database(tmp_path: Path, cell: int) -> Non
     log.write_text("".join(f"{text}\n" % (at, "/b.db" if at % 3 else "/a.db") for at in range(60)))
     book = MergedLog([SharedLog(str(log), "/a.db")], cell)
     book.refresh()
-    for through in (ALL_LINES, parse_line_filter("sent"), lines_naming_task("7-user")):
+    for through in (ALL_LINES, parse_line_filter("sent"), log_filter.lines_naming_task("7-user")):
         tally = LogCounts(book, through)
         run_to_end(tally)
         assert (tally.lines, tally.matching) == (20, 20)
         assert len(both_ways(book, through=through)) == 20
-    assert len(find_mentions([SharedLog(str(log), "/b.db")], "7-user", 99).lines) == 40
+    assert len(merged_log.find_mentions([SharedLog(str(log), "/b.db")], "7-user", 99).lines) == 40
     book.close()
 
 

@@ -1,8 +1,6 @@
 """The law of every reader of a log: written, rotated, copied, compressed, emptied or removed, each
 complete line comes once, in order, and whole."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import time
@@ -93,9 +91,8 @@ class WrittenLog:
             self._leave()
 
     def copy_and_truncate(self, size: int) -> None:
-        """Rotate by a copy: the writer keeps its file. Not done if the file was emptied since the
-        last read: the copy then begins with other lines than the file that the reader knows.
-        """
+        """Rotate by a copy: the writer keeps its file. Not done if that was emptied since the last
+        read: the copy would begin with other lines."""
         if self.is_known and self.path.exists() and not self.was_truncated:
             self._shift()
             copy = Path(f"{self.path}.1")
@@ -198,8 +195,6 @@ ACTIONS = {
 Read = Callable[[], list[str]]
 step = st.tuples(st.sampled_from(["write", "read", *ACTIONS]), st.sampled_from([0, 3, 80, 60_000]))
 steps = st.lists(step, min_size=15, max_size=40)
-
-
 Reader = Callable[[str], AbstractContextManager[Read]]
 
 

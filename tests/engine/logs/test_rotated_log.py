@@ -1,7 +1,5 @@
 """The files of a log as they are rotated: which are opened, in which order, which are the same."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from contextlib import closing
@@ -44,8 +42,7 @@ def write_files(folder: Path, names: list[str], lines: int = 20) -> list[str]:
     ["queue.log.1.gz"],
 ])  # fmt: skip
 def test_rotated_files_are_read_back_in_order(tmp_path: Path, names: list[str]) -> None:
-    """By their numbers or dates, with any compression; other names are other files, and a log that
-    is not configured has none."""
+    """By numbers or dates, with any compression; other names are other files."""
     assert rotated_names("") == []
     expected = write_files(tmp_path, names)
     for other in (".bak", ".1.gz.tmp", "s.1", "."):
@@ -101,18 +98,13 @@ def test_a_damaged_file_is_named_and_read_as_far_as_possible(tmp_path: Path) -> 
     assert 1000 < len(lines) - 6000 < 2999
 
 
-def test_the_lines_of_a_task_are_found_in_rotated_files(tmp_path: Path) -> None:
-    """As far back as the task was made."""
-    write_files(tmp_path, ["queue.log.2.gz", "queue.log.1", "queue.log"])
+def test_lines_of_a_task_and_of_the_last_hour_are_in_rotated_files(tmp_path: Path) -> None:
+    """As far back as the task was made, or the hour goes; it is known that none is missing."""
+    expected = write_files(tmp_path, ["queue.log.2.gz", "queue.log.1.gz", "queue.log"])
     log = str(tmp_path / "queue.log")
     assert [each.text for each in find_mentions([log], "line 5", 9).lines] == ["line 5"]
     assert find_mentions([log], "line 5", 9, since=NOON + 100).lines == ()
-
-
-def test_the_last_hour_begins_in_a_rotated_file(tmp_path: Path) -> None:
-    """All its lines come, and it is known that none is missing."""
-    expected = write_files(tmp_path, ["queue.log.2.gz", "queue.log.1.gz", "queue.log"])
-    with closing(RecentLines(str(tmp_path / "queue.log"), reach=30)) as recent:
+    with closing(RecentLines(log, reach=30)) as recent:
         lines = [each.text for each in recent.poll(NOON + 60)]
         assert recent.since == NOON + 30
     assert lines == expected[-len(lines) :]
@@ -170,5 +162,4 @@ def test_a_file_that_was_read_and_removed_is_closed(tmp_path: Path) -> None:
         assert [each.text for each in recent.poll(NOON)] == ["b", "c"]
         opened = [fd for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
         assert not [fd for fd in opened if str(fd.readlink()).startswith(f"{log} (deleted)")]
-        assert recent.poll(NOON) == []
-        assert recent.since == float("-inf")
+        assert (recent.poll(NOON), recent.since) == ([], float("-inf"))

@@ -25,9 +25,8 @@ ID = "20261120T094121Z-geoban_apply-c2c41696"
 
 def golden(name: str) -> list[LogLine]:
     """The lines of a log as the contract's program wrote it."""
-    return [
-        parse_log_line(raw, name) for raw in (GOLDEN / name).read_bytes().splitlines(keepends=True)
-    ]
+    data = (GOLDEN / name).read_bytes()
+    return [parse_log_line(raw, name) for raw in data.splitlines(keepends=True)]
 
 
 KIND = "geoban_apply"
@@ -84,8 +83,7 @@ def test_a_line_that_names_a_task_is_an_event() -> None:
         task_event = task_events.parse_event(line)
         assert task_event is not None, text
         assert task_event[:6] == (NOW, id, kind, what, error, transport)
-        assert task_event.line == line
-        assert task_event.attempt == attempt
+        assert (task_event.line, task_event.attempt) == (line, attempt)
         assert bool(task_event.mark) is bool(error)
     assert [text for text in OTHERS if task_events.parse_event(log_line(text))] == []
 
@@ -99,9 +97,8 @@ OTHERS = [
 
 
 def test_the_real_programs_logs_are_understood() -> None:
-    """Every line of the golden logs that names a task, or a mail's result, is an event. A failed
-    attempt, whose line has no transport, is by that of the attempt before it, also if the log is
-    read piece by piece. The mail module's JSON lines have the transport and the error."""
+    """Every golden line that names a task, or a mail's result, is an event; a failed attempt has
+    the transport of the attempt before it, also if it is read piece by piece."""
     for name in ("queue.log", "queue.processor-run.log", "mail.log"):
         for line in golden(name):
             names = any(words in line.text for words in ("Z-", "MAIL_SEND", "No mail"))
@@ -176,9 +173,7 @@ COURSES: list[tuple[Course, list[Attempt]]] = [
 def test_attempts_are_the_sum_of_the_lines() -> None:
     """Beginnings and ends in pairs, however many lines report them, and open without an end."""
     for course, tries in COURSES:
-        events = [
-            one if isinstance(one, TaskEvent) else an_event(one[0], NOW + one[1]) for one in course
-        ]
+        events = [e if isinstance(e, TaskEvent) else an_event(e[0], NOW + e[1]) for e in course]
         assert list(task_events.task_attempts(events)) == tries
 
 
@@ -208,14 +203,12 @@ def test_our_own_worker_is_understood() -> None:
     for task in tasks:
         store.swap(None, task)
     handled: dict[str, handlers.Handler] = {"sync": handler}
-    worker = Worker(
-        store, handled, contract_retries(), services=WorkerServices(log=note), clock=lambda: NOW
-    )
+    services = WorkerServices(log=note)
+    worker = Worker(store, handled, contract_retries(), services=services, clock=lambda: NOW)
     worker.process_all(until_idle=True)
     told = list(task_events.read_events(log))
-    attempts = [
-        task_events.task_attempts(task_events.task_history(told, task.id)) for task in tasks
-    ]
+    histories = [task_events.task_history(told, task.id) for task in tasks]
+    attempts = map(task_events.task_attempts, histories)
     assert [[(t.number, t.outcome, t.error) for t in tries] for tries in attempts] == [
         [(1, EventKind.WAITS, "421 later")],
         [(1, EventKind.BURIED, "550 never")],

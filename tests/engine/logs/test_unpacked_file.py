@@ -1,7 +1,5 @@
 """Compressed logs read at any offset: each format, several streams, damage, bounded memory."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma
@@ -53,8 +51,7 @@ def unpacked(path: Path, data: bytes, suffix: str) -> Iterator[UnpackedFile]:
 def test_any_part_is_read_as_it_was_written(
     tmp_path_factory: pytest.TempPathFactory, suffix: str, ranges: list[tuple[int, int]]
 ) -> None:
-    """Forward and backward, from the middle of one of several streams, with few states kept; behind
-    a stream of gzip padding is ignored."""
+    """In any direction, from any of several streams, with few states; padding is ignored."""
     pack, padding = PACKERS[suffix], b"\0" * 512 if suffix == ".gz" else b""
     packed = pack(TEXT[:50_000]) + pack(b"") + pack(TEXT[50_000:]) + padding
     with unpacked(tmp_path_factory.mktemp("packed") / "log", packed, suffix) as file:

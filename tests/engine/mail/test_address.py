@@ -1,7 +1,5 @@
 """Check that a text is one mail address and nothing more."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -47,13 +47,10 @@ def judged(left: Left) -> NotSent:
 
 @each("left", LEFT)
 def test_outputs_of_real_programs_are_understood(left: Left) -> None:
-    """Each real output has its word; only what a server has against the mail itself is permanent,
-    and where a connection ended without an answer the mail is in doubt. An operator reads one
-    line of at most 200 characters, without a domain and without numbers of the system.
-    """
+    """Each has its word; only what a server has against the mail is permanent, an end without an
+    answer is a doubt. An operator reads one line without domain or numbers."""
     failure = judged(left)
-    assert failure.word == left.word
-    assert failure.reason == left.word.partition("_")[0]
+    assert (failure.word, failure.reason) == (left.word, left.word.partition("_")[0])
     assert failure.permanent == left.word.startswith("rejected_")
     if left.what.startswith(("dropped", "no answer")):
         assert failure.may_be_accepted and not failure.permanent
@@ -167,9 +164,8 @@ def test_no_secret_and_no_control_character_is_reported() -> None:
     """A password, its base64 and control characters of a server are replaced."""
     output = b"535 5.7.8 not s3cret, not czNjcmV0\r\ncurl: (67) Login denied\n"
     failure = failure_reasons.classify_curl_failure(67, output, ("s3cret", "czNjcmV0"))
-    others = failure_reasons.redact_text(
-        "AUTH PLAIN AG1lAHgx; password=hush smtp://me:hush@mx.example.org"
-    )
+    secrets = "AUTH PLAIN AG1lAHgx; password=hush smtp://me:hush@mx.example.org"
+    others = failure_reasons.redact_text(secrets)
     assert str(failure) == "535 5.7.8 not ***, not ***: Login denied"
     assert "AG1l" not in others and "hush" not in others
     hostile_output = b"550 \x1b[2J\xc2\x9b\xe2\x80\xaex\r\ncurl: (55) RCPT failed: 550"

@@ -1,7 +1,5 @@
 """Name and address of this host, by files and the kernel, never by a name server."""
 
-from __future__ import annotations
-
 import ipaddress
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A process that records one moment after another, and names each that is written down."""
 
-from __future__ import annotations
-
 import sys
 import time
 from itertools import count

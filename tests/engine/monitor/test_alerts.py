@@ -1,4 +1,4 @@
-"""What deserves a look: each rule by a table of values, and from a spool that deserves it."""
+"""What deserves a look: each rule by a table of values, and in a place that is followed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +17,13 @@ from engine.largest_share import LargestShare
 from engine.logs.log_line import format_log_line
 from engine.logs.task_events import NO_TRANSPORT
 from engine.model import LockEvidence, State, Verdict
-from engine.monitor.alerts import (
-    MAX_TEXT_LENGTH,
-    Alert,
-    AlertInputs,
-    AlertKind,
-    Blocked,
-    Goal,
-    Level,
-    LimitUse,
-    Unfinished,
-    Where,
-    find_alerts,
-)
+from engine.monitor import alerts, transport_health
+from engine.monitor.alerts import Alert, AlertInputs, AlertKind, Goal, Level, LimitUse, Where
 from engine.monitor.metrics_check import GAUGES, LAST_RUN
 from engine.monitor.prometheus import QueueGauges, Samples, render_queue
 from engine.monitor.throughput import Growth, RunTimes
-from engine.monitor.transport_health import (
-    CountWindow,
-    DeliveryCounts,
-    Failure,
-    MailBacklog,
-    MailRoutes,
-    Refusals,
-    TransportHealth,
-    TransportSuspension,
-)
+from engine.monitor.transport_health import CountWindow, Failure, Refusals, TransportHealth
 from engine.system import files
-from tests import command
 from tests.console_places import Clock, a_task, disk_place, make_spool, put_file
 from tests.engine.monitor.test_transport_health import attempt, given_up
 from tests.mail_transports import PlaceTransports
@@ -53,7 +31,6 @@ from tests.recorder_samples import NOTHING_KNOWN
 from tests.tables import each
 from tui.session.place_session import PlaceSession, follow_places
 
-ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "NFTBAN_MAIL_METHOD": "none"}
 NOW = 1_795_167_600.0
 STATES = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
 STUCK = LockEvidence(Verdict.STUCK, 4711, NOW - 2820, 2820)
@@ -64,10 +41,8 @@ HOSTILE = "\x1b]0;x\x07" + "A" * 500
 
 def a_sight(**fields: object) -> AlertInputs:
     """A place without any fault but the named ones."""
-    inputs = NOTHING_KNOWN._replace(
-        name="/srv/spool", states=STATES, complete=True, is_scanned=True
-    )
-    return inputs._replace(lock=LockEvidence(Verdict.FREE))._replace(**fields)  # type: ignore[arg-type]
+    seen = NOTHING_KNOWN._replace(name="/srv/spool", states=STATES, complete=True, is_scanned=True)
+    return seen._replace(lock=LockEvidence(Verdict.FREE))._replace(**fields)  # type: ignore[arg-type]
 
 
 def tasks(**counts: int) -> dict[State, int]:
@@ -86,7 +61,7 @@ def prom(age: float = 20, ran: float = 20, **gauges: int) -> Samples:
 
 def a_way(success: int, failures: int, name: str = "curl", refused: int = 0) -> TransportHealth:
     """A transport with so many results in ten minutes."""
-    tally = DeliveryCounts(success + failures, success, failures, refused)
+    tally = transport_health.DeliveryCounts(success + failures, success, failures, refused)
     return TransportHealth(
         name, None, (CountWindow("1m", 60), CountWindow("10m", 600, tally), CountWindow("1h", 3600))
     )
@@ -109,21 +84,21 @@ def after(ago: float, distance: float | None) -> AlertInputs:
 
 def mail(*methods: str, **fields: object) -> AlertInputs:
     """A place with these mail transports, of which curl is suspended."""
-    halted = {"curl": TransportSuspension("curl", NOW - 7200, "ana", "the relay is moved")}
-    return a_sight(routes=MailRoutes(methods, **{"stopped": halted, **fields}))  # type: ignore[arg-type]
+    halt = transport_health.TransportSuspension("curl", NOW - 7200, "ana", "the relay is moved")
+    halted = {"curl": halt}
+    return a_sight(routes=transport_health.MailRoutes(methods, **{"stopped": halted, **fields}))  # type: ignore[arg-type]
 
 
 def blocked(seconds: float) -> AlertInputs:
     """Three tasks without a handler that are due for so many seconds."""
-    return a_sight(blocked=[Blocked("feeds_sync", 3, NOW - seconds, "no handler")])
+    return a_sight(blocked=[alerts.Blocked("feeds_sync", 3, NOW - seconds, "no handler")])
 
 
 def deliveries(known: Destination, **tasks: Any) -> AlertInputs:
     """A place with one destination, and its tasks."""
     reading = DestinationsReading((known._replace(rev=1),), is_configured=True)
-    return a_sight(
-        destinations=join(reading, CountedTasks({known.origin: DestinationTasks(**tasks)}))
-    )
+    counted = CountedTasks({known.origin: DestinationTasks(**tasks)})
+    return a_sight(destinations=join(reading, counted))
 
 
 PEER, SHORT = "https://peer-with-a-long-name.example", "peer-with-a-long-..."
@@ -133,7 +108,7 @@ NONE_RUNS, NO_RUN = "CRIT nothing runs: ", "no worker running, 12 tasks are due"
 SUSPENDED = "WARN a suspended transport: curl suspended by ana for 2h00m"
 FULL = "see `doctor`"
 BEFORE = [(NOW - 20, tasks(pending=40))]
-CUT = Unfinished("op-1", "replay", NOW - 1800, who="ana", open=87, planned=179)
+CUT = alerts.Unfinished("op-1", "replay", NOW - 1800, who="ana", open=87, planned=179)
 INLINE = a_way(0, 4, NO_TRANSPORT)
 
 TABLE = [
@@ -297,7 +272,7 @@ def told(alert: Alert) -> str:
 
 def found(inputs: AlertInputs, *limits: float) -> list[Alert]:
     """The alerts of a place, with these limits."""
-    return [*find_alerts(inputs, NOW, Thresholds(*limits))]  # type: ignore[arg-type]
+    return [*alerts.find_alerts(inputs, NOW, Thresholds(*limits))]  # type: ignore[arg-type]
 
 
 @each(("alert_inputs", "expected"), TABLE)
@@ -341,7 +316,8 @@ def test_any_alert_stays_one_safe_line() -> None:
     kinds = [alert.kind for alert in got]
     assert {*kinds} >= {AlertKind.UNREADABLE, AlertKind.TRANSPORT}
     assert kinds.count(AlertKind.UNKNOWN_LOCK) == 1  # not of what is not there
-    assert all(alert.text.isprintable() and len(alert.text) <= MAX_TEXT_LENGTH for alert in got)
+    texts = [alert.text for alert in got]
+    assert all(text.isprintable() and len(text) <= alerts.MAX_TEXT_LENGTH for text in texts)
     assert Goal("/srv/spool", Where.TRANSPORTS, None, HOSTILE) in [alert.target for alert in got]
 
 
@@ -422,32 +398,6 @@ def a_new_task(root: Path) -> None:
     write_task(root, "pending", 1)
 
 
-@each(("spoil", "expected"), [
-    (lambda root: None, ()), (a_new_task, ()),
-    (much_is_wrong, (
-        "1 task in work, but no worker running", "11 dead (limit 10)", "1 problem",
-        "stale lock: PID", "curl failed 100% of 5 mails in 10m",
-        "no transport available for 1 mail in 10m", "queue.prom differs: pending 7, counted 0",
-    )),
-    (nothing_ran, ("nothing has run for 31m",)),
-    (nothing_was_written, ("oldest in pending for 2h01m", "queue.prom not written for 31m")),
-    (metrics_are_none, ("queue.prom: cannot parse",)),
-])  # fmt: skip
-def test_alerts_of_a_spool_on_disk(
-    tmp_path: Path, spoil: Callable[[Path], object], expected: tuple[str, ...]
-) -> None:
-    """`status` names each thing that is wrong in a real folder, and nothing else."""
-    make_spool(tmp_path, [])
-    spoil(tmp_path)
-    status = command.run(
-        ["status", str(tmp_path)], capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT
-    )
-    matches = re.findall("^attention (.*)", status.stdout, re.MULTILINE)
-    assert status.returncode == bool(expected), status.stdout + status.stderr
-    assert len(matches) == len(expected), matches
-    assert all(any(words in alert for alert in matches) for words in expected), matches
-
-
 class Follower:
     """A place that is followed, by a clock that goes a second with each look."""
 
@@ -505,7 +455,7 @@ async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
 async def test_mail_that_no_task_sends_is_noticed(tmp_path: Path) -> None:
     """Mails older than a sender needs to queue a task, until there are tasks, in any state."""
     async with Follower(tmp_path) as place:
-        place.room.heap = MailBacklog(2, 3600)
+        place.room.heap = transport_health.MailBacklog(2, 3600)
         while place.live.readings.sending.backlog != place.room.heap:
             await place.live.wait_for_readings()
         place.clock.now += 40
@@ -516,19 +466,3 @@ async def test_mail_that_no_task_sends_is_noticed(tmp_path: Path) -> None:
             put_file(tmp_path, a_task(number, state, kind="mail_send"))
         await place.scan()
         await place.until(AlertKind.LOST, is_expected=False)
-
-
-async def test_metrics_are_compared_with_the_counts_of_their_time(tmp_path: Path) -> None:
-    """A run that writes wrong figures is found while the place is followed, until a right one."""
-    async with Follower(tmp_path) as place:
-        for pending, wrong in ((9, True), (0, False)):
-            place.step = 1
-            for _ in range(4):
-                await place.live.wait_for_readings()
-            place.step = 0  # counts of that time are kept for some minutes only
-            new = tmp_path / "metrics" / "queue.tmp"
-            new.write_bytes(render_queue(QueueGauges(pending, 0, 0), {}, place.clock.now))
-            os.utime(new, (place.clock.now,) * 2)
-            new.rename(new.with_suffix(".prom"))
-            alert = await place.until(AlertKind.CONTRADICTION, is_expected=wrong)
-            assert alert is None or alert.text == "queue.prom differs: pending 9, counted 0"

@@ -1,7 +1,5 @@
 """What is to be expected: a sentence and its numbers, or why nothing can be said."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given
@@ -10,16 +8,8 @@ from hypothesis import strategies as st
 from engine.config.queue_config import Thresholds
 from engine.locks.token_buckets import ALL_KINDS, BucketState
 from engine.model import State
-from engine.monitor.forecast import (
-    ForecastInputs,
-    ForecastTopic,
-    as_row,
-    drain_with_rate_limit,
-    forecast_dead_letters,
-    forecast_drain,
-    forecast_retention,
-    make_forecasts,
-)
+from engine.monitor import forecast
+from engine.monitor.forecast import forecast_dead_letters, forecast_drain, forecast_retention
 from engine.monitor.throughput import Drain, Growth, Trend
 from engine.policy import DAY_SECONDS
 from engine.text.safe import safe_line
@@ -38,8 +28,6 @@ def a_bucket(per_hour: int, tokens: int = 0, name: str = ALL_KINDS) -> BucketSta
 
 SLOW = a_bucket(60)
 FAST = a_bucket(36_000)
-
-
 WHOLE_ALONE = "at the rate limit of all kinds"
 AT_BEST = "at best: the rate limit of all kinds allows no more"
 AT_PRESENT = "at the present rate"
@@ -62,41 +50,39 @@ DRAINED: tuple[tuple[int, Drain, tuple[BucketState, ...], float | None, str], ..
 
 
 def test_when_nothing_waits_any_more() -> None:
-    """At the present pace or at the slowest bucket's, whichever takes longer; of several buckets
-    the slowest for the tasks of its kind is named; without a known input there is no number, and
-    the reason is given."""
+    """At the present pace or at the slowest bucket's, whichever takes longer; that bucket is named.
+    Without a known input there is no number, and the reason is given."""
     for waiting, pace, tokens, seconds, words in DRAINED:
-        forecast = forecast_drain(waiting, pace, tokens)
-        assert (forecast.seconds, forecast.sentence, forecast.unknown) == (seconds, words, "")
+        told = forecast_drain(waiting, pace, tokens)
+        assert (told.seconds, told.sentence, told.unknown) == (seconds, words, "")
     escape: tuple[BucketState, ...] = (a_bucket(60, name=ESCAPE),)
-    for forecast, why in (
+    for told, why in (
         (forecast_drain(120, UNKNOWN, ()), "not enough data yet"),
         (forecast_drain(120, IDLE, ()), "nothing moved in the last minute"),
         (forecast_drain(120, IDLE, (FAST,)), "nothing moved in the last minute"),
         (forecast_drain(120, DRAINS, "No such"), "rate limits cannot be read: No such"),
         (forecast_drain(120, DRAINS, escape), f"backlog of {safe_line(ESCAPE)} not counted yet"),
     ):
-        assert (forecast.seconds, forecast.unknown) == (None, why)
-        assert forecast.sentence == f"ETA unknown: {why}"
+        assert (told.seconds, told.unknown) == (None, why)
+        assert told.sentence == f"ETA unknown: {why}"
 
     buckets = (a_bucket(3600), a_bucket(60, name="mail_send"), a_bucket(1, name="report"))
-    forecast = forecast_drain(500, DRAINS, buckets, {"mail_send": 30, "report": 0})
-    assert (forecast.seconds, forecast.numbers["bucket"]) == (1800.0, "mail_send")
-    rates = (forecast.numbers["at_present_rate"], forecast.numbers["at_bucket_rate"])
+    told = forecast_drain(500, DRAINS, buckets, {"mail_send": 30, "report": 0})
+    assert (told.seconds, told.numbers["bucket"]) == (1800.0, "mail_send")
+    rates = (told.numbers["at_present_rate"], told.numbers["at_bucket_rate"])
     assert rates == (90.0, 1800.0)
-    assert "the rate limit of mail_send allows no more" in forecast.sentence
+    assert "the rate limit of mail_send allows no more" in told.sentence
 
 
 @given(st.integers(0, 10**6), st.floats(0.1, 1e7), st.integers(1, 10**6), st.integers(0, 100))
 def test_no_bucket_is_outrun(waiting: int, seconds: float, per_hour: int, tokens: int) -> None:
     """It never takes less than the bucket needs, nor less than the present pace."""
-    forecast = forecast_drain(
-        waiting, Drain(Trend.DRAINING, seconds), (a_bucket(per_hour, tokens),)
-    )
-    assert forecast.seconds is not None
+    pace = Drain(Trend.DRAINING, seconds)
+    told = forecast_drain(waiting, pace, (a_bucket(per_hour, tokens),))
+    assert told.seconds is not None
     if waiting:
-        assert forecast.seconds >= seconds
-        assert forecast.seconds * per_hour / 3600 + tokens >= waiting - 1e-3
+        assert told.seconds >= seconds
+        assert told.seconds * per_hour / 3600 + tokens >= waiting - 1e-3
 
 
 def test_when_the_dead_are_too_many() -> None:
@@ -110,12 +96,12 @@ def test_when_the_dead_are_too_many() -> None:
         # What came and has left again is no growth.
         (0, Growth(20, 600), None, "DLQ does not pass 10: no growth in 10m"),
     ):
-        forecast = forecast_dead_letters(dead, 10, growth)
-        assert (forecast.seconds, forecast.sentence, forecast.unknown) == (seconds, words, "")
-        assert forecast.is_serious is (seconds is not None)
+        told = forecast_dead_letters(dead, 10, growth)
+        assert (told.seconds, told.sentence, told.unknown) == (seconds, words, "")
+        assert told.is_serious is (seconds is not None)
     for growth in (None, Growth(5, 59)):
-        forecast = forecast_dead_letters(4, 10, growth)
-        assert (forecast.seconds, forecast.unknown) == (None, "needs one minute of data")
+        told = forecast_dead_letters(4, 10, growth)
+        assert (told.seconds, told.unknown) == (None, "needs one minute of data")
 
 
 def test_when_retention_deletes_the_oldest() -> None:
@@ -128,22 +114,22 @@ def test_when_retention_deletes_the_oldest() -> None:
         (3, NOW - 7 * DAY_SECONDS, 7, 0.0, gone),
         (3, NOW - 60, 0.5, DAY_SECONDS / 2 - 60, f"{deletes} 11h59m (kept 0.5 days)"),
     ):
-        forecast = forecast_retention(dead, died, days, NOW)
-        assert (forecast.seconds, forecast.sentence, forecast.unknown) == (seconds, words, "")
-    for forecast, why in (
+        told = forecast_retention(dead, died, days, NOW)
+        assert (told.seconds, told.sentence, told.unknown) == (seconds, words, "")
+    for told, why in (
         (forecast_retention(3, None, 7.0, NOW), "no dead task records when it died"),
         (forecast_retention(3, NOW, None, NOW), "configuration not known"),
     ):
-        assert (forecast.seconds, forecast.unknown) == (None, why)
+        assert (told.seconds, told.unknown) == (None, why)
 
 
 def test_all_forecasts_as_data() -> None:
     """Each has its seconds, its words, why it is not known, and the numbers behind it."""
     counts = {State.PENDING: 120, State.DEAD: 4}
-    basis = ForecastInputs(counts, {State.DEAD: "graveyard"}, DRAINS, Growth(7, 600), None)
-    forecasts = make_forecasts(basis, Thresholds(dlq=10), 7, NOW)
-    assert [each.topic for each in forecasts] == list(ForecastTopic)
-    row: dict[str, Any] = dict(as_row(forecasts))
+    basis = forecast.ForecastInputs(counts, {State.DEAD: "graveyard"}, DRAINS, Growth(7, 600), None)
+    forecasts = forecast.make_forecasts(basis, Thresholds(dlq=10), 7, NOW)
+    assert [each.topic for each in forecasts] == list(forecast.ForecastTopic)
+    row: dict[str, Any] = dict(forecast.as_row(forecasts))
     drain, dlq, retention = row["drain"], row["dlq"], row["retention"]
     assert drain == {
         **{"seconds": 90.0, "words": "empty in 1m at the present rate", "unknown": None},
@@ -166,4 +152,4 @@ def test_all_forecasts_as_data() -> None:
 ])  # fmt: skip
 def test_column_and_text_agree(pace: Drain, tokens: tuple[BucketState, ...], drain: Drain) -> None:
     """Where a rate limit is slower than the pace, the drain column shows the time of the limit."""
-    assert drain_with_rate_limit(pace, [forecast_drain(120, pace, tokens)]) == drain
+    assert forecast.drain_with_rate_limit(pace, [forecast_drain(120, pace, tokens)]) == drain

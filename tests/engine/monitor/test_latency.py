@@ -1,7 +1,5 @@
 """Latency of each kind of task, computed from the events of a log."""
 
-from __future__ import annotations
-
 import random
 from typing import Any, TypeAlias
 
@@ -28,9 +26,8 @@ def task_id(created: float, number: int = 1, kind: str = "report") -> str:
 def metered(*lines: tuple[float, str], since: float | None = EVER) -> LatencyMeter:
     """A meter after these lines of one log, each with its time before now."""
     meter = LatencyMeter()
-    meter.add(
-        read_events(LogLine(NOW + at, "INFO", text, "queue.log") for at, text in lines), since
-    )
+    log = [LogLine(NOW + at, "INFO", text, "queue.log") for at, text in lines]
+    meter.add(read_events(log), since)
     return meter
 
 
@@ -99,15 +96,11 @@ def test_wait_and_run_are_known(told: str, lines: Lines, figures: tuple[Any, ...
 
 @each("since", [None, NOW - 100])
 def test_the_wait_of_a_task_older_than_the_log_is_unknown(since: float | None) -> None:
-    """A task without an earlier line may have been retried, so the time in its id shows no wait."""
+    """It may have been retried before; nor does a run count that ended ten minutes ago."""
     id = task_id(NOW - 9 * 3600)
     lines = ((-5, f"Processing task: {id} (report)"), (-3, f"Task completed: {id} (report)"))
     figures = only(metered(*lines, since=since))
     assert (figures.wait_p50, figures.run_p50, bool(figures.unknown)) == (None, 2.0, True)
-
-
-def test_ten_minutes_count() -> None:
-    """A run that ended before the last ten minutes does not count."""
     meter = metered((-700, "Processing task: a (report)"), (-650, "Task completed: a (report)"))
 
     assert meter.figures(NOW) == ()
@@ -119,10 +112,8 @@ def test_figures_of_a_past_time(monkeypatch: pytest.MonkeyPatch) -> None:
     endings = [(-500, "a", "completed"), (-400, "b", "completed"), (-20, "c", "completed")]
     meter = metered(*((at, f"Task {what}: {task_id(NOW, 1)}-{n} (x)") for at, n, what in endings))
     copied = meter.copy()
-    meter.add(
-        read_events([LogLine(NOW - 310, "INFO", f"Task completed: {task_id(NOW)}-d (x)", "log")]),
-        EVER,
-    )
+    line = LogLine(NOW - 310, "INFO", f"Task completed: {task_id(NOW)}-d (x)", "log")
+    meter.add(read_events([line]), EVER)
 
     assert only(copied).per_minute == pytest.approx(2 / 400 * 60)
     (figures,) = copied.figures(NOW - 300, NOW - 300)
@@ -176,9 +167,8 @@ def test_kinds_that_the_log_does_not_have(
     expected: list[tuple[float | None, str]],
     why: str,
 ) -> None:
-    """A waiting kind without a run has the rate 0 if the log has others or no task leaves; the only
-    kind of a queue without any line has the recorded rate; nothing is known before the log is read.
-    """
+    """A kind without a run has the rate 0 if the log has others or no task leaves; the only kind of
+    a queue without a line has the recorded one. Before the log is read none is known."""
     kinds = with_unlogged_kinds(figures, waiting, rate, finished)
     assert [(one.per_minute, one.source) for one in kinds] == expected
     assert (kinds[-1].kind, kinds[-1].failures_share) == (max(waiting), None)

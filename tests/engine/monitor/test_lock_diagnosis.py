@@ -1,7 +1,5 @@
 """Triage of a lock: the verdict with its certainty, duplicates on a repeat, the rate."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
@@ -10,15 +8,7 @@ from engine.locks.process_stats import ProcessDelta, ProcessStats
 from engine.logs import task_events
 from engine.model import LockEvidence, Verdict
 from engine.monitor import lock_diagnosis
-from engine.monitor.lock_diagnosis import (
-    Certainty,
-    TaskLogSummary,
-    describe_task_log,
-    diagnose_lock,
-    is_success_line,
-    start_rate_before,
-    summarize_task_log,
-)
+from engine.monitor.lock_diagnosis import describe_task_log, start_rate_before, summarize_task_log
 from tests.engine.task_builders import log_line
 
 NOW = 1_795_167_728.0
@@ -28,8 +18,6 @@ ALIVE = "PID 4711 is alive, no heartbeat"
 STUCK = LockEvidence(Verdict.STUCK, 4711, NOW - 2820, 2820.0, ALIVE, holders=(4711,))
 ASLEEP = ProcessStats(4711, 100.0, state="S", waits="do_wait", io_bytes=(0, 0))
 STILL, BUSY = ProcessDelta(5.0, 0.0, 0), ProcessDelta(5.0, 3.2, 0)
-
-
 EARLY = "PID 4711 started after its last heartbeat"
 AT_WORK = LockEvidence(Verdict.HELD, 7, age=3.0, reason="PID 7 is running")
 UNPROVEN = LockEvidence(Verdict.STALE, reason="it names no process", is_proven=False)
@@ -62,10 +50,10 @@ VERDICTS: tuple[tuple[LockEvidence, ProcessStats | None, ProcessDelta | None, st
 def test_a_verdict_with_its_certainty() -> None:
     """Each verdict says how sure it is, and why; a contradiction makes it likely at most."""
     for evidence, holder, done, certainty, words in VERDICTS:
-        lock_diagnosis = diagnose_lock(evidence, holder, done)
-        assert lock_diagnosis.certainty is Certainty(certainty), words
-        assert words in lock_diagnosis.sentence
-        assert lock_diagnosis.sentence.startswith(f"{evidence.verdict.upper()} ({certainty}): ")
+        diagnosis = lock_diagnosis.diagnose_lock(evidence, holder, done)
+        assert diagnosis.certainty is lock_diagnosis.Certainty(certainty), words
+        assert words in diagnosis.sentence
+        assert diagnosis.sentence.startswith(f"{evidence.verdict.upper()} ({certainty}): ")
 
 
 RESULT = f"MAIL_SEND_RESULT task_id={ID} status"
@@ -84,8 +72,8 @@ NOT_ACCEPTED = [
 
 def test_a_line_says_that_a_mail_was_accepted() -> None:
     """A line that says that it was accepted, sent or completed; what takes that back does not."""
-    assert [text for text in ACCEPTED if not is_success_line(a_line(text))] == []
-    assert [text for text in NOT_ACCEPTED if is_success_line(a_line(text))] == []
+    assert [text for text in ACCEPTED if not lock_diagnosis.is_success_line(a_line(text))] == []
+    assert [text for text in NOT_ACCEPTED if lock_diagnosis.is_success_line(a_line(text))] == []
 
 
 def test_once_accepted_a_repeat_is_a_duplicate() -> None:
@@ -104,7 +92,7 @@ def test_once_accepted_a_repeat_is_a_duplicate() -> None:
     assert describe_task_log(summarize_task_log([], ID), NOW).startswith("no log line mentions it")
     begun = describe_task_log(summarize_task_log([a_line(f"{ID} begun")], ID), NOW)
     assert "the last log line: no record" in begun
-    unknown = describe_task_log(TaskLogSummary(unknown="EACCES"), NOW)
+    unknown = describe_task_log(lock_diagnosis.TaskLogSummary(unknown="EACCES"), NOW)
     assert unknown.startswith("? EACCES: unknown whether a repeat")
 
 

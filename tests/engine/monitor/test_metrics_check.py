@@ -1,7 +1,5 @@
 """Which of our counts are compared with a metrics file."""
 
-from __future__ import annotations
-
 from engine.model import State
 from engine.monitor.metrics_check import Rest, counts_when_written
 from engine.monitor.prometheus import Samples
@@ -11,7 +9,7 @@ TEN, NONE = {State.DEAD: 10}, {State.DEAD: 0}
 
 
 def test_a_count_after_a_change_is_not_of_the_files_time() -> None:
-    """Our count after a purge contradicts nothing; one from before the purge is compared."""
+    """A count after a purge contradicts nothing; while folders rest, one of now was so then."""
     file = Samples({}, WRITTEN)
     purged = Rest(WRITTEN + 1, WRITTEN + 2)
     before, after = (WRITTEN + 0.5, TEN), (WRITTEN + 1.5, NONE)
@@ -19,9 +17,6 @@ def test_a_count_after_a_change_is_not_of_the_files_time() -> None:
     assert counts_when_written(file, purged, [after]) == []
     assert counts_when_written(file, purged, [before, after]) == [before]
 
-
-def test_a_count_long_after_the_file_is_of_its_time_while_nothing_changes() -> None:
-    """The folders rest since before the file was written: what is there now was there then."""
     at_rest = Rest(WRITTEN - 60, WRITTEN + 600)
     counted = (WRITTEN + 599, NONE)
 

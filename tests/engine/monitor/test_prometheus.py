@@ -108,9 +108,7 @@ REFUSED: dict[str | bytes, str] = {
 }
 
 
-def test_simple_samples_have_the_values_of_the_library(
-    said: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_simple_samples_agree_with_the_library(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain numbers with at most one label are read without the library; others by it."""
     text = 'a_total 3\nb{way="curl"} 1.25\nb{way="ü {}"} 0\nb{way="curl"} 2\nbig 123456789012345\n'
     ours = said(text).values
@@ -142,7 +140,7 @@ def test_a_file_without_metrics_is_refused(said: Said, tmp_path: Path) -> None:
 
 
 def test_a_counter_is_a_decimal_in_a_file(tmp_path: Path) -> None:
-    """Counting makes the folder, the file and its lock file, as the real program does."""
+    """Counting makes folder, file and lock file; a damaged one is 0, and no link is followed."""
     folder = tmp_path / "metrics" / "counters"
     counters = CounterFiles(str(folder))
     assert counters.read("processed_total") == 0
@@ -151,9 +149,6 @@ def test_a_counter_is_a_decimal_in_a_file(tmp_path: Path) -> None:
     made = {path.name: path.read_text() for path in folder.iterdir()}
     assert made == {"processed_total": "10\n", "processed_total.lock": ""}
 
-
-def test_a_damaged_counter_counts_from_nothing(tmp_path: Path) -> None:
-    """A text that is no number is 0, the next count mends it, and no link is followed."""
     counters = CounterFiles(str(tmp_path))
     for content in (b"", b"abc\n", b"\xff\xfe", b"-5\n", b"1 2\n", b"9" * 400, b"1.5", b"0x10\n"):
         (tmp_path / "n").write_bytes(content)

@@ -1,7 +1,5 @@
 """Recorded samples: packed into a few hundred bytes, refused if spoilt, and gone back through."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from typing import Any
@@ -12,34 +10,19 @@ from hypothesis import strategies as st
 
 from engine.locks.token_buckets import BucketState
 from engine.model import State
-from engine.monitor.recorded_history import (
-    COARSE_STEP_SECONDS,
-    FINE_STEP_SECONDS,
-    FINE_STEPS,
-    MAX_SAMPLE_AGE_SECONDS,
-    MissingSpan,
-    RecordedHistory,
-    step_seconds,
-    step_time,
-)
+from engine.monitor import recorded_history, sample_codec
+from engine.monitor.recorded_history import MissingSpan, RecordedHistory, step_seconds, step_time
 from engine.monitor.recorder import EncodedSample
-from engine.monitor.sample_codec import (
-    _USUAL,
-    MAX_SAMPLE_BYTES,
-    BadSample,
-    RecordedSample,
-    decode_sample,
-    encode_sample,
-    make_sample,
-)
+from engine.monitor.sample_codec import BadSample, RecordedSample, decode_sample, encode_sample
 from engine.monitor.transport_health import WINDOWS, CountWindow, DeliveryCounts, TransportHealth
 from tests.recorder_samples import NOTHING_KNOWN, NOW, a_sample, a_way, an_alert
 
+FINE_STEP, MAX_AGE = recorded_history.FINE_STEP_SECONDS, recorded_history.MAX_SAMPLE_AGE_SECONDS
+
 
 def test_a_moment_comes_back_as_it_was() -> None:
-    """Counts by state and finer word, rates, ages, lock, alerts, transports with their mails to bad
-    addresses, tokens and workers are what they were; an alert is of the place as it is called now;
-    of a place that could not be read only the reason comes back."""
+    """All of it is what it was: counts, rates, ages, alerts, transports, tokens; an alert is of the
+    place as it is called now. Of an unread place only the reason comes back."""
     sample = a_sample()
     again = decode_sample(encode_sample(sample), "mail.out")
     assert again._replace(transports=()) == sample._replace(transports=())
@@ -56,7 +39,8 @@ def test_a_moment_comes_back_as_it_was() -> None:
     assert again._replace(transports=()) == fine._replace(transports=())
     assert again.transports[0].totals == totals
     unread = NOTHING_KNOWN._replace(name="x", unavailable="No such file")
-    lost = make_sample(unread, RecordedSample(NOW, "a console", tokens="no limits file"))
+    taken = RecordedSample(NOW, "a console", tokens="no limits file")
+    lost = sample_codec.make_sample(unread, taken)
     assert decode_sample(encode_sample(lost), "x") == lost
 
 
@@ -73,12 +57,12 @@ def test_a_moment_is_bounded(ways: list[str], alerts: list[str], words: str, num
     )
     data = encode_sample(sample)
     again = decode_sample(data, "x")
-    assert len(data) <= MAX_SAMPLE_BYTES
+    assert len(data) <= sample_codec.MAX_SAMPLE_BYTES
     assert again.counts[State.PENDING] == number
     assert (again.oldest, again.due, again.rates) == (sample.oldest, sample.due, sample.rates)
 
 
-@given(st.binary(max_size=MAX_SAMPLE_BYTES))
+@given(st.binary(max_size=sample_codec.MAX_SAMPLE_BYTES))
 def test_other_bytes_are_no_moment(data: bytes) -> None:
     """Random bytes are refused."""
     with pytest.raises(BadSample):
@@ -87,7 +71,7 @@ def test_other_bytes_are_no_moment(data: bytes) -> None:
 
 def packed(row: Any) -> bytes:
     """Anything in the form of a moment."""
-    deflate = zlib.compressobj(9, wbits=-15, zdict=_USUAL)
+    deflate = zlib.compressobj(9, wbits=-15, zdict=sample_codec._USUAL)
     return deflate.compress(json.dumps(row).encode()) + deflate.flush()
 
 
@@ -106,7 +90,7 @@ SPOILT: list[tuple[int, Any]] = [
 
 def test_a_moment_with_a_field_that_cannot_be_is_refused() -> None:
     """One wrong field is enough; bytes that unpack to megabytes cost no more than a moment."""
-    inflate = zlib.decompressobj(wbits=-15, zdict=_USUAL)
+    inflate = zlib.decompressobj(wbits=-15, zdict=sample_codec._USUAL)
     row = json.loads(inflate.decompress(encode_sample(a_sample())))
     assert decode_sample(packed(row), "x")
     for field, value in SPOILT:
@@ -114,7 +98,7 @@ def test_a_moment_with_a_field_that_cannot_be_is_refused() -> None:
         with pytest.raises(BadSample):
             decode_sample(packed(spoilt), "x")
     with pytest.raises(BadSample):
-        decode_sample(packed([1, " " * (8 << 20)])[:MAX_SAMPLE_BYTES], "x")
+        decode_sample(packed([1, " " * (8 << 20)])[: sample_codec.MAX_SAMPLE_BYTES], "x")
 
 
 def moment(seconds: float, **fields: Any) -> EncodedSample:
@@ -128,22 +112,14 @@ def a_tape(*seconds: float) -> RecordedHistory:
 
 
 def test_the_state_at_a_moment() -> None:
-    """The last sample until then, if it is recent; else a gap with its ends. A sample whose bytes
-    are none is a gap; where nothing was recorded there is nothing to go to. A held key goes by
-    minutes after its first steps."""
+    """The last sample until then if it is recent, else a gap with its ends; so is a sample whose
+    bytes are none. A held key goes by minutes after its first steps."""
     middle, history = MissingSpan(NOW - 90, NOW - 20), a_tape(-100, -90, -20)
     for at, found in (
-        (-100, -100),
-        (-99.9, -100),
-        (-90.1, -100),
-        (-90, -90),
-        (-90 + MAX_SAMPLE_AGE_SECONDS, -90),
-        (-20, -20),
-        (-90 + MAX_SAMPLE_AGE_SECONDS + 0.1, middle),
-        (-20.1, middle),
-        (500, MissingSpan(NOW - 20, None)),
-        (-100.1, MissingSpan(None, NOW - 100)),
-    ):
+        (-100, -100), (-99.9, -100), (-90.1, -100), (-90, -90), (-90 + MAX_AGE, -90),
+        (-20, -20), (-90 + MAX_AGE + 0.1, middle), (-20.1, middle),
+        (500, MissingSpan(NOW - 20, None)), (-100.1, MissingSpan(None, NOW - 100)),
+    ):  # fmt: skip
         sample = history.at(NOW + at)
         if isinstance(found, MissingSpan):
             assert sample == found
@@ -155,19 +131,20 @@ def test_the_state_at_a_moment() -> None:
     assert history.at(NOW) == MissingSpan(NOW, None)
     assert history.flow_until(NOW).sparkline(NOW, 9) == (None,) * 9
     assert RecordedHistory((), "x").at(NOW) == MissingSpan(None, None)
-    assert step_time([RecordedHistory((), "x")], NOW, -FINE_STEP_SECONDS) is None
-    steps = [step_seconds(run) for run in (1, FINE_STEPS - 1, FINE_STEPS, 500)]
-    assert steps == [FINE_STEP_SECONDS] * 2 + [COARSE_STEP_SECONDS] * 2
+    assert step_time([RecordedHistory((), "x")], NOW, -FINE_STEP) is None
+    most = recorded_history.FINE_STEPS
+    steps = [step_seconds(run) for run in (1, most - 1, most, 500)]
+    assert steps == [FINE_STEP] * 2 + [recorded_history.COARSE_STEP_SECONDS] * 2
 
 
 def test_a_gap_is_passed_in_two_steps() -> None:
     """Into it and out of its other end, unless another place has a sample there."""
     history, when = a_tape(-1000, -30, -20, -10), NOW - 20
     back, on = [], []
-    while (sample := step_time([history], when, -FINE_STEP_SECONDS)) is not None:
+    while (sample := step_time([history], when, -FINE_STEP)) is not None:
         when = sample
         back.append(when - NOW)
-    while (sample := step_time([history], when, FINE_STEP_SECONDS)) is not None and sample <= NOW:
+    while (sample := step_time([history], when, FINE_STEP)) is not None and sample <= NOW:
         when = sample
         on.append(when - NOW)
     assert back == [-30, -40, -1000]
@@ -175,8 +152,8 @@ def test_a_gap_is_passed_in_two_steps() -> None:
     assert all(isinstance(history.at(NOW - ago), MissingSpan) for ago in (40, 970))
 
     quiet, busy = a_tape(-100), a_tape(-50, -40, -30)
-    assert step_time([quiet, busy], NOW - 30, -FINE_STEP_SECONDS) == NOW - 40
-    assert step_time([quiet], NOW - 30, -FINE_STEP_SECONDS) == NOW - 100
+    assert step_time([quiet, busy], NOW - 30, -FINE_STEP) == NOW - 40
+    assert step_time([quiet], NOW - 30, -FINE_STEP) == NOW - 100
 
 
 @given(st.lists(st.integers(-8640, 0), unique=True, max_size=60))
@@ -191,7 +168,7 @@ def test_going_back_ends_and_passes_by_nothing(slots: list[int]) -> None:
         sample = history.at(when)
         if isinstance(sample, RecordedSample):
             visited.add(round((sample.when - NOW) / 10))
-        when = step_time([history], when, -FINE_STEP_SECONDS)
+        when = step_time([history], when, -FINE_STEP)
     assert when is None
     assert visited == set(slots)
 

@@ -1,7 +1,5 @@
 """The flight recorder's SQLite file: one process records, all read, and no content is trusted."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -20,21 +18,7 @@ from hypothesis import strategies as st
 
 from engine.model import State
 from engine.monitor import recorder
-from engine.monitor.recorder import (
-    DAY_SECONDS,
-    MAX_PAGES,
-    PAGE_BYTES,
-    QUARANTINED_RING,
-    RING_FILE,
-    SAMPLE_INTERVAL_SECONDS,
-    SLOTS,
-    Recorder,
-    RecorderLocation,
-    Role,
-    UnreadableRecording,
-    read_samples,
-    slot_number,
-)
+from engine.monitor.recorder import Recorder, RecorderLocation, Role, read_samples
 from engine.monitor.sample_codec import MAX_SAMPLE_BYTES, RecordedSample, decode_sample
 from tests.engine.task_builders import ROOT
 from tests.examples import examples
@@ -53,19 +37,18 @@ def spot(tmp_path: Path) -> RecorderLocation:
 
 def pending(location: RecorderLocation) -> list[int]:
     """What was recorded to wait, in the order of time."""
-    return [
-        decode_sample(m.data, "x").counts[State.PENDING] for m in read_samples(location, *ALWAYS)
-    ]
+    samples = [decode_sample(m.data, "x") for m in read_samples(location, *ALWAYS)]
+    return [sample.counts[State.PENDING] for sample in samples]
 
 
 def the_sample(number: int) -> RecordedSample:
     """The moment of this number: so many tasks wait."""
-    return a_sample(NOW + SAMPLE_INTERVAL_SECONDS * number, number)
+    return a_sample(NOW + recorder.SAMPLE_INTERVAL_SECONDS * number, number)
 
 
-def role(recorder: Recorder, number: int) -> Role:
+def role(writer: Recorder, number: int) -> Role:
     """What a recorder is when it is given the moment of this number."""
-    return recorder.write(the_sample(number)).role
+    return writer.write(the_sample(number)).role
 
 
 def test_one_process_records_and_all_read(spot: RecorderLocation) -> None:
@@ -81,7 +64,7 @@ def test_one_process_records_and_all_read(spot: RecorderLocation) -> None:
     assert (role(second, 4), role(first, 5)) == (Role.RECORDS, Role.WATCHES)
     second.close()
     assert pending(spot) == [0, 1, 2, 4]
-    ring = Path(spot.folder, RING_FILE)
+    ring = Path(spot.folder, recorder.RING_FILE)
     assert [stat.S_IMODE(path.stat().st_mode) for path in (ring, ring.parent)] == [0o640, 0o750]
 
 
@@ -94,12 +77,12 @@ def test_a_slot_holds_one_moment_with_any_clock(times: list[float]) -> None:
         with closing(Recorder(location)) as writer:
             for when in times:
                 assert writer.write(a_sample(when)).role is Role.RECORDS
-        left = {slot_number(when): when for when in times}
+        left = {recorder.slot_number(when): when for when in times}
         assert [m.at for m in read_samples(location, *ALWAYS)] == sorted(left.values())
     for when in times:
-        begin = SAMPLE_INTERVAL_SECONDS * (when // SAMPLE_INTERVAL_SECONDS)
-        assert 0 <= slot_number(when) < SLOTS
-        assert slot_number(begin + DAY_SECONDS) == slot_number(begin)
+        begin = recorder.SAMPLE_INTERVAL_SECONDS * (when // recorder.SAMPLE_INTERVAL_SECONDS)
+        assert 0 <= recorder.slot_number(when) < recorder.SLOTS
+        assert recorder.slot_number(begin + recorder.DAY_SECONDS) == recorder.slot_number(begin)
 
 
 @pytest.mark.deep
@@ -109,12 +92,16 @@ def test_a_full_day_of_the_largest_fits(spot: RecorderLocation) -> None:
         writer.write(a_sample())
         file = writer._file
         assert file is not None
-        rows = ((slot, NOW + slot, os.urandom(MAX_SAMPLE_BYTES)) for slot in range(SLOTS))
+        rows = ((slot, NOW + slot, os.urandom(MAX_SAMPLE_BYTES)) for slot in range(recorder.SLOTS))
         with file:
             file.executemany("INSERT OR REPLACE INTO moment VALUES(?, ?, ?)", rows)
-        assert writer.write(a_sample(NOW + DAY_SECONDS)).role is Role.RECORDS
-    assert len(read_samples(spot, *ALWAYS)) == SLOTS
-    assert Path(spot.folder, RING_FILE).stat().st_size <= 4 << 20 < PAGE_BYTES * MAX_PAGES
+        assert writer.write(a_sample(NOW + recorder.DAY_SECONDS)).role is Role.RECORDS
+    assert len(read_samples(spot, *ALWAYS)) == recorder.SLOTS
+    assert (
+        Path(spot.folder, recorder.RING_FILE).stat().st_size
+        <= 4 << 20
+        < recorder.PAGE_BYTES * recorder.MAX_PAGES
+    )
 
 
 @contextmanager
@@ -142,13 +129,13 @@ def written(process: subprocess.Popen[str], amount: int) -> int:
 def test_when_one_is_killed_another_takes_over(tmp_path: Path, after: int) -> None:
     """Killed wherever it was, all that it had written is there, and the other goes on from it."""
     location = a_spot(tmp_path)
-    sample = a_sample(NOW - SAMPLE_INTERVAL_SECONDS, 999)
-    with another(tmp_path) as process, closing(Recorder(location)) as recorder:
+    sample = a_sample(NOW - recorder.SAMPLE_INTERVAL_SECONDS, 999)
+    with another(tmp_path) as process, closing(Recorder(location)) as other:
         last = written(process, after)
-        assert recorder.write(sample).role is Role.WATCHES
+        assert other.write(sample).role is Role.WATCHES
         process.send_signal(signal.SIGKILL)
         process.wait()
-        assert recorder.write(sample) == (Role.RECORDS, "")
+        assert other.write(sample) == (Role.RECORDS, "")
     assert pending(location)[: last + 2] == [999, *range(last + 1)]
 
 
@@ -161,9 +148,6 @@ def test_reading_never_sees_half_of_a_moment(tmp_path: Path) -> None:
             pending_samples = pending(location)
             assert pending_samples == list(range(len(pending_samples)))
             assert len(pending_samples) > last
-
-
-# What may lie there instead
 
 
 def a_database(path: Path, *orders: str) -> None:
@@ -207,20 +191,21 @@ def test_a_bad_file_is_quarantined(spot: RecorderLocation, spoil: Callable[[Path
     folder = Path(spot.folder)
     folder.mkdir(parents=True)
     (folder / "theirs").write_bytes(b"")
-    spoil(folder / RING_FILE)
-    before = os.lstat(folder / RING_FILE).st_ino
+    spoil(folder / recorder.RING_FILE)
+    before = os.lstat(folder / recorder.RING_FILE).st_ino
 
-    with pytest.raises(UnreadableRecording):
+    with pytest.raises(recorder.UnreadableRecording):
         read_samples(spot, *ALWAYS)
     with closing(Recorder(spot)) as writer:
         result, again = writer.write(the_sample(0)), writer.write(the_sample(1))
 
     assert (result.role, again) == (Role.RECORDS, (Role.RECORDS, ""))
-    assert result.message.startswith(f"{spot.folder}/{RING_FILE}: ")
-    assert result.message.endswith(f"; quarantined as {QUARANTINED_RING}, new recording started")
+    end = f"; quarantined as {recorder.QUARANTINED_RING}, new recording started"
+    assert result.message.startswith(f"{spot.folder}/{recorder.RING_FILE}: ")
+    assert result.message.endswith(end)
     assert "\n" not in result.message
     assert pending(spot) == [0, 1]
-    assert os.lstat(folder / QUARANTINED_RING).st_ino == before
+    assert os.lstat(folder / recorder.QUARANTINED_RING).st_ino == before
     assert (folder / "theirs").read_bytes() == b""
 
 
@@ -235,13 +220,13 @@ def test_a_folder_that_is_a_link_is_refused(spot: RecorderLocation, tmp_path: Pa
     assert result.role is Role.IDLE
     assert result.message.startswith("recording not possible from here: ")
     assert list(elsewhere.iterdir()) == []
-    with pytest.raises(UnreadableRecording):
+    with pytest.raises(recorder.UnreadableRecording):
         read_samples(spot, *ALWAYS)
 
 
 def test_a_folder_that_is_lost_is_made_again(spot: RecorderLocation, tmp_path: Path) -> None:
     """By a recorder, not by a reader; while the whole spool is lost, one line says so."""
-    with pytest.raises(UnreadableRecording, match="no recording yet"):
+    with pytest.raises(recorder.UnreadableRecording, match="no recording yet"):
         read_samples(spot, *ALWAYS)
     assert not Path(spot.folder).parent.exists()
     queue, away = tmp_path / "queue", tmp_path / "away"
@@ -277,13 +262,13 @@ def test_a_planted_journal_removes_nothing(foreign_spot: RecorderLocation, tmp_p
     with closing(Recorder(foreign_spot)) as writer:
         writer.write(a_sample())
         plant(ring, victim, 65534)
-        writer.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS))
+        writer.write(a_sample(NOW + recorder.SAMPLE_INTERVAL_SECONDS))
     plant(ring, victim, 65534)
-    with suppress(UnreadableRecording):
+    with suppress(recorder.UnreadableRecording):
         read_samples(foreign_spot, *ALWAYS)
     plant(ring, victim, 65534)
     with closing(Recorder(foreign_spot)) as writer:
-        writer.write(a_sample(NOW + 2 * SAMPLE_INTERVAL_SECONDS))
+        writer.write(a_sample(NOW + 2 * recorder.SAMPLE_INTERVAL_SECONDS))
     assert victim.exists()
 
 
@@ -297,7 +282,7 @@ def test_root_records_as_the_spools_owner(foreign_spot: RecorderLocation, tmp_pa
     assert {(p.stat().st_uid, p.stat().st_gid) for p in made} == {(65534, 65534)}
     os.chown(folder, 0, 0)
     with closing(Recorder(foreign_spot)) as writer:
-        result = writer.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS))
+        result = writer.write(a_sample(NOW + recorder.SAMPLE_INTERVAL_SECONDS))
     assert result == (Role.IDLE, "recording not possible from here: Permission denied")
     (tmp_path / "roots").touch()  # we are who we were
     assert (tmp_path / "roots").stat().st_uid == 0

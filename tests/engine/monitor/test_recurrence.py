@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -12,12 +12,7 @@ from engine.destinations.destination import Destination
 from engine.logs import task_events
 from engine.logs.log_line import LogLine
 from engine.logs.task_events import TaskEvent
-from engine.monitor.recurrence import (
-    RECENT_SECONDS,
-    ErrorGroup,
-    Recurrence,
-    check_recurrences,
-)
+from engine.monitor.recurrence import RECENT_SECONDS, ErrorGroup, Recurrence, check_recurrences
 from engine.text.error_pattern import fold_error, pattern_name
 
 NOW = 1_800_000_000.0
@@ -75,11 +70,8 @@ def told(*lines: LogLine) -> list[TaskEvent]:
 
 ONE, TWO, *TEN = (an_id() for _ in range(12))
 SENT = "MAIL_SEND_RESULT task_id=inline status=success transport={} attempt=1"
-REFUSED = (
-    f"MAIL_SEND_RESULT task_id=inline status=failed transport=curl retries=3 last_error={LATER}"
-)
-
-
+REFUSED = "MAIL_SEND_RESULT task_id=inline status=failed transport=curl retries=3 "
+REFUSED += f"last_error={LATER}"
 NONE_TOLD = "no log records how such tasks ended"
 UNSEEN = "neither a log nor the spool"
 LASTED = "in that time,"
@@ -196,10 +188,8 @@ def test_successes_count_only_for_the_destinations_of_the_error() -> None:
     cluster = Errors(destinations=(PEER,))
 
     for sent_to, words in (
-        ({}, "?"),
-        (dict.fromkeys(ids, OTHER), "?"),
-        (dict.fromkeys(ids, PEER), "no (40m)"),
-    ):
+        ({}, "?"), (dict.fromkeys(ids, OTHER), "?"), (dict.fromkeys(ids, PEER), "no (40m)"),
+    ):  # fmt: skip
         (now,) = check_recurrences([cluster], events, NOW, sent_to=sent_to)
         assert now.text == words
         not_counted = "10 succeeded since to other or unknown destinations: not counted"
@@ -209,9 +199,8 @@ def test_successes_count_only_for_the_destinations_of_the_error() -> None:
 def test_an_unhealthy_destination_means_that_its_error_still_happens() -> None:
     """With any successes and times in the logs; a healthy destination changes nothing."""
     events = told(failed(59, ONE), *(done(5, an_id()) for _ in range(63)))
-    ill = Destination(
-        PEER, healthy=False, reason="REFUSED", since=NOW - 3600, probes=5, last_failure=NOW - 7
-    )
+    ill = Destination(PEER, healthy=False, reason="REFUSED", since=NOW - 3600, probes=5)
+    ill = ill._replace(last_failure=NOW - 7)
     cluster = Errors(destinations=(OTHER, PEER))
 
     (now,) = check_recurrences([cluster], events, NOW, registry=[Destination(OTHER), ill])
@@ -249,23 +238,18 @@ def test_many_clusters_are_answered_at_once() -> None:
     """Each of them gets the answer that it would get alone."""
     log = told(failed(30, ONE), *many(8, 10), failed(5, TWO, "boom"), done(1, ONE))
     clusters = [Errors(), Errors(mark=pattern_name("boom")), Errors(mark="F-0000", last=NOW - 60)]
-    assert list(check_recurrences(clusters, log, NOW)) == [
-        check_recurrence(c, log, NOW) for c in clusters
-    ]
+    alone = [check_recurrence(cluster, log, NOW) for cluster in clusters]
+    assert list(check_recurrences(clusters, log, NOW)) == alone
 
 
-LINE = st.builds(
-    lambda make, minutes, id: make(minutes, id),
-    st.sampled_from([begun, failed, done]),
-    st.floats(-10, 1e4),
-    st.sampled_from(TEN[:6]),
-)
-LINES = st.lists(LINE, max_size=30)
+MAKES, MINUTES = st.sampled_from([begun, failed, done]), st.floats(-10, 1e4)
+MADE = st.lists(st.tuples(MAKES, MINUTES, st.sampled_from(TEN[:6])), max_size=30)
 
 
-@given(LINES, st.floats(0, 2e9) | st.none())
-def test_the_order_of_the_lines_does_not_matter(lines: list[LogLine], last: float | None) -> None:
+@given(MADE, st.floats(0, 2e9) | st.none())
+def test_the_order_of_the_lines_does_not_matter(made: list[Any], last: float | None) -> None:
     """However several logs are put together, the answer is one; and it always has its evidence."""
+    lines = [make(minutes, id) for make, minutes, id in made]
     errors = Errors(last=last)
     now = check_recurrence(errors, told(*lines), NOW)
     assert now == check_recurrence(errors, told(*reversed(lines)), NOW)

@@ -1,14 +1,11 @@
 """What a queue did lately: rates, drain, sparkline and growth, each from counts and a clock."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.model import State
 from engine.monitor.throughput import HISTORY_SECONDS, Drain, FlowHistory, Rates, Sample, Trend
-from engine.text.times import format_duration, format_rough_duration
 
 NOW = 1_795_167_600.0
 """A whole multiple of ten minutes."""
@@ -28,7 +25,7 @@ def a_flow(
 
 
 def test_rates_are_those_of_the_last_minute() -> None:
-    """Nothing is said before there is a history, nor of now by what was seen an hour ago."""
+    """Nothing is known before there is a history; a counter that begins again loses nothing."""
     assert a_flow(0, 1000).rates(NOW) is None
     assert a_flow(2, 1000, 5, 5).rates(NOW) is None
     assert a_flow(60, 1000, 9, 7).rates(NOW) == Rates(9, 7)
@@ -38,11 +35,21 @@ def test_rates_are_those_of_the_last_minute() -> None:
     assert flow.drain(NOW + 3600).text == "?"
     assert set(flow.sparkline(NOW + 3600, 10)) == {None}
 
+    flow = FlowHistory()
+    for second, arrived in enumerate((100, 110, 4, 14)):
+        flow.add(NOW + 10 * second, arrived, 0, {})
+    assert flow.rates(NOW + 30) == Rates(24 / 30, 0)
+    flow, then = a_flow(300, 100, arrived=5), NOW - 3600
+    flow.add(then, 9, 9, {State.PENDING: 1})
+    assert flow.rates(then) is None
+    assert flow.drain(then).trend is Trend.UNKNOWN
+    assert [cell for cell in flow.sparkline(then, 10) if cell is not None] == [1.0]
+
 
 @pytest.mark.parametrize("is_recorded_first", [True, False])
 def test_a_recording_before_the_first_sample_fills_the_history(is_recorded_first: bool) -> None:
-    """Growth, rates and backlog of ten minutes are those of the recording right after the start, in
-    any order in which the two are known; after a longer gap only what was seen since counts."""
+    """Right after the start ten minutes are those of the recording, in whichever order both are
+    known; after a longer gap only what was seen since counts."""
     recorded = []
     for second in range(-600, 0, 10):
         counts = {State.PENDING: 700 + second, State.DEAD: 58 + second // 10}
@@ -62,28 +69,11 @@ def test_a_recording_before_the_first_sample_fills_the_history(is_recorded_first
         assert found == (None if rates is None else pytest.approx(tuple(rates), abs=0.2))
         known = [cell for cell in flow.sparkline(NOW + gap + 1, 10) if cell is not None]
         assert len(known) == (10 if rates else 1)
-
-
-def test_a_recording_of_one_sample_is_a_history() -> None:
-    """It is put before the first sample, as a longer one is."""
     flow = FlowHistory()
     flow.precede([Sample(NOW - 10, 5, 1, {State.PENDING: 3})])
     flow.add(NOW, 7, 2, {State.PENDING: 5})
     growth = flow.growth(State.PENDING, NOW)
     assert growth is not None and growth.tasks == 2
-
-
-def test_a_counter_that_begins_again_loses_nothing() -> None:
-    """New counts are added; after a clock was set back, the repeated time is unknown."""
-    flow = FlowHistory()
-    for second, arrived in enumerate((100, 110, 4, 14)):
-        flow.add(NOW + 10 * second, arrived, 0, {})
-    assert flow.rates(NOW + 30) == Rates(24 / 30, 0)
-    flow, then = a_flow(300, 100, arrived=5), NOW - 3600
-    flow.add(then, 9, 9, {State.PENDING: 1})
-    assert flow.rates(then) is None
-    assert flow.drain(then).trend is Trend.UNKNOWN
-    assert [cell for cell in flow.sparkline(then, 10) if cell is not None] == [1.0]
 
 
 def test_a_task_leaves_once() -> None:
@@ -114,8 +104,7 @@ def test_failed_tasks_that_leave_have_died() -> None:
     flow = FlowHistory()
     for second in range(11):
         flow.add(NOW + second, 0, 0, {State.DEAD: second}, 500 + 2 * second)
-    assert flow.died(NOW + 10) == 3.0
-    assert flow.series(NOW + 10, 600, 10).dead[-1] == 3.0
+    assert (flow.died(NOW + 10), flow.series(NOW + 10, 600, 10).dead[-1]) == (3.0, 3.0)
     flow.add(NOW + 11, 0, 0, {State.DEAD: 11}, None)
     assert flow.died(NOW + 11) is None
     flow.add(NOW + 12, 0, 0, {State.DEAD: 11}, 900)
@@ -139,24 +128,19 @@ def test_a_queue_is_dry_and_a_state_grows() -> None:
 
 
 def test_a_backlog_drains_grows_or_stays() -> None:
-    """How the backlog went for two minutes says when it will be gone, or that it will not."""
+    """Two minutes show when it will be gone; once more come than leave, or die, it has no time."""
     for flow, course, seconds, words in (
-        (FlowHistory(), Trend.UNKNOWN, None, "?"),
-        (a_flow(5, 10), Trend.UNKNOWN, None, "?"),
-        (a_flow(120, 0), Trend.EMPTY, None, "-"),
-        (a_flow(120, 7), Trend.IDLE, None, "?"),
+        (FlowHistory(), Trend.UNKNOWN, None, "?"), (a_flow(5, 10), Trend.UNKNOWN, None, "?"),
+        (a_flow(120, 0), Trend.EMPTY, None, "-"), (a_flow(120, 7), Trend.IDLE, None, "?"),
         (a_flow(120, 70, arrived=1, left=1), Trend.GROWING, None, "growing"),
         (a_flow(120, 70, arrived=2, left=1, dead=1), Trend.GROWING, None, "growing"),
         (a_flow(240, 61, left=0.5), Trend.DRAINING, pytest.approx(122.0, 0.01), "2m"),
         (a_flow(120, 1204, arrived=9, left=7), Trend.GROWING, None, "growing"),
         (a_flow(120, 102, arrived=4, left=5), Trend.DRAINING, pytest.approx(102.0, 0.01), "1m"),
-    ):
+    ):  # fmt: skip
         got = flow.drain(NOW)
         assert (got.trend, got.seconds, got.text) == (course, seconds, words)
 
-
-def test_a_backlog_that_has_begun_to_grow_has_no_time() -> None:
-    """Once more come in a minute than leave, it grows, with any slope; the dead leave, too."""
     flow, dying = FlowHistory(), FlowHistory()
     for second in range(121):
         left = 5 * min(second, 50) + max(0, second - 50)
@@ -201,12 +185,3 @@ def test_it_stays_small_and_answers_every_question(steps: list[tuple[float, int]
         assert (flow.drain(now).seconds or 0) >= 0
         assert len(flow.sparkline(now, 10)) == 10
     assert len(flow._samples) <= HISTORY_SECONDS / 0.5 + 62
-
-
-def test_a_duration_fits_six_cells() -> None:
-    """It fits a narrow column; a rough one has no seconds from a minute on."""
-    spelled = {0: "0s", 3.2: "3s", 102: "1m42s", 59.6: "1m00s", 4620: "1h17m", 525_600: "6d02h"}
-    spelled |= {1e12: "99999d", -5: "0s"}
-    rough = {0: "0s", 59: "59s", 59.9: "59s", 60: "1m", 119: "1m", 2820: "47m", 7980: "2h13m"}
-    assert {seconds: format_duration(seconds) for seconds in spelled} == spelled
-    assert {seconds: format_rough_duration(seconds) for seconds in rough} == rough

@@ -211,9 +211,8 @@ class Lanes(MemoryStore):
         slow = ControlTarget("slow", rates["slow"], bounds=(1, 10))
         old = ControlTarget("old", refusal="its queue is drained")
         targets = ControlTarget("fast", rates["fast"]), slow, old
-        self.controls = {
-            "rate": Control("rate", "a queue", "tasks", bounds=(1, 100), targets=targets)
-        }
+        rate = Control("rate", "a queue", "tasks", bounds=(1, 100), targets=targets)
+        self.controls = {"rate": rate}
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
         """Set the rate of one queue."""

@@ -77,15 +77,12 @@ def test_a_note_is_read_by_other_processes(notes: Notes) -> None:
     assert [note.text for note in notes.read_all().get("a", ())] == ["wait after all"]
 
 
-@pytest.mark.parametrize(
-    ("typed", "kept"),
-    [
-        ("tell ana@example.net, not a@example.org", "tell ...@example.net, not ...@example.org"),
-        ("two\nlines\tand a tab", "two lines and a tab"),
-        ("x" * 10_000, "x" * notes_module.MAX_NOTE_CHARS),
-        ('\x1b]0;x\x07 "} {"id": "b" \u202e \udcff', None),
-    ],
-)
+@pytest.mark.parametrize(("typed", "kept"), [
+    ("tell ana@example.net, not a@example.org", "tell ...@example.net, not ...@example.org"),
+    ("two\nlines\tand a tab", "two lines and a tab"),
+    ("x" * 10_000, "x" * notes_module.MAX_NOTE_CHARS),
+    ('\x1b]0;x\x07 "} {"id": "b" \u202e \udcff', None),
+])  # fmt: skip
 def test_a_note_is_one_line_without_addresses(notes: Notes, typed: str, kept: str | None) -> None:
     """However it was typed, nothing in the file could act on a terminal."""
     notes.add("1\n", typed, "a\x1b[na")

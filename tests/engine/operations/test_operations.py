@@ -82,21 +82,16 @@ REFUSED: Edges = {(State.PENDING, State.HELD): Edge(refusal="the spool is read-o
 ONLY_DONE: Edges = {(State.ACTIVE, State.DONE): EDGES[State.ACTIVE, State.DONE]}
 
 
-@pytest.mark.parametrize(
-    ("edges", "verb", "state", "refusal"),
-    [
-        (EDGES, "hold", State.PENDING, None),
-        (EDGES, "promote", State.DEAD, "not from dead"),
-        ({}, "hold", State.PENDING, "no hold from pending here"),
-        (REFUSED, "hold", State.PENDING, "the spool is read-only"),
-        (ONLY_DONE, "rerun", State.DONE, "no rerun from done here"),
-        (ONLY_DONE, "purge", State.DONE, "no purge from done here"),
-        (ONLY_DONE, "expunge", State.DONE, "no expunge from done here"),
-    ],
-)
-def test_a_verb_is_offered_where_an_edge_is_open(
-    edges: Edges, verb: str, state: State, refusal: str | None
-) -> None:
+@pytest.mark.parametrize(("edges", "verb", "state", "refusal"), [
+    (EDGES, "hold", State.PENDING, None),
+    (EDGES, "promote", State.DEAD, "not from dead"),
+    ({}, "hold", State.PENDING, "no hold from pending here"),
+    (REFUSED, "hold", State.PENDING, "the spool is read-only"),
+    (ONLY_DONE, "rerun", State.DONE, "no rerun from done here"),
+    (ONLY_DONE, "purge", State.DONE, "no purge from done here"),
+    (ONLY_DONE, "expunge", State.DONE, "no expunge from done here"),
+])  # fmt: skip
+def test_a_verb_needs_an_edge(edges: Edges, verb: str, state: State, refusal: str | None) -> None:
     """Where the edge is refused now, the reason is the store's own."""
     assert plans.verb_refusal(edges, verb, state) == refusal
 
@@ -199,9 +194,7 @@ def kill(*_: object) -> NoReturn:
 
 
 @pytest.mark.parametrize("is_stopped", [True, False])
-def test_no_outcome_waits_for_new_ids(
-    journal: Journal, monkeypatch: MonkeyPatch, is_stopped: bool
-) -> None:
+def test_outcomes_do_not_wait(journal: Journal, monkeypatch: MonkeyPatch, is_stopped: bool) -> None:
     """A process killed while it looks for them has ended its operation."""
     monkeypatch.setattr(RenamingStore, "find_new_ids", kill)
     monkeypatch.setattr(execute, "JOURNAL_BATCH_ROWS", 1)
@@ -214,9 +207,7 @@ def test_no_outcome_waits_for_new_ids(
     assert len(undo.unseen_ids(journal.entries(operation.op))) == 2 - is_stopped
 
 
-def test_new_ids_of_settled_operations_are_sought(
-    journal: Journal, monkeypatch: MonkeyPatch
-) -> None:
+def test_ids_of_settled_operations_are_sought(journal: Journal, monkeypatch: MonkeyPatch) -> None:
     """A process that is killed before it writes an outcome has noted none for it."""
     store = RenamingStore()
     dead_tasks(store, 2)
@@ -321,16 +312,12 @@ def store(spool: SpoolFolders) -> NftbanStore:
 
 STOLEN = st.sampled_from(["retry", "purge", "expunge"])
 RIVALS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 7), STOLEN), max_size=10)
+VERBS = st.sampled_from(["retry", "purge", "hold", "expunge", "release"])
 
 
 @pytest.mark.parametrize("kind", ["memory", "nftban"])
 @examples(15)
-@given(
-    rivals=RIVALS,
-    verb=st.sampled_from(["retry", "purge", "hold", "expunge", "release"]),
-    excluded=st.sets(st.integers(0, 7)),
-    cut=st.lists(st.integers(1, 4), max_size=4),
-)
+@given(RIVALS, VERBS, st.sets(st.integers(0, 7)), st.lists(st.integers(1, 4), max_size=4))
 def test_rivals_change_no_sum(
     kind: str, rivals: list[tuple[int, int, str]], verb: str, excluded: set[int], cut: list[int]
 ) -> None:
@@ -430,9 +417,7 @@ def tolerant(journal: Journal, verb: str) -> tuple[Tolerant, Task]:
 
 
 @pytest.mark.parametrize(("verb", "is_done"), [("hold", False), ("promote", True)])
-def test_the_store_decides_what_an_interruption_left(
-    verb: str, is_done: bool, journal: Journal
-) -> None:
+def test_the_store_decides_what_was_left(verb: str, is_done: bool, journal: Journal) -> None:
     """An attempted task is continued with, unless the verb itself leaves a revision."""
     store, task = tolerant(journal, verb)
     store.swap(task, verbs.promote(task, NOW))  # by another process, or this one
@@ -453,9 +438,7 @@ def test_what_a_later_operation_changed_back_is_not_open_again(journal: Journal)
     assert [*undo.settle_operation(store, journal, operation).unmoved] == []
 
 
-def test_a_task_that_ran_since_is_not_taken_for_ours(
-    open_store: Callable[[], Store], journal: Journal
-) -> None:
+def test_a_task_run_since_is_not_ours(open_store: Callable[[], Store], journal: Journal) -> None:
     """A task that was attempted, or never its turn, is not said to be as we left it."""
     store = open_store()
     plan = plan_of(store, "retry", dead_tasks(store, 3))

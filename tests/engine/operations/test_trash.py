@@ -203,9 +203,7 @@ def test_a_payload_is_kept_as_long_as_its_task(spool: SpoolFolders, journal: Jou
     assert (payload.exists(), strange.exists(), tasks_in(store)) == (False, True, [])
 
 
-def test_a_task_restored_meanwhile_is_not_swept(
-    spool: SpoolFolders, disk: Store, journal: Journal
-) -> None:
+def test_a_restored_task_is_not_swept(spool: SpoolFolders, disk: Store, journal: Journal) -> None:
     """Of a sweep and a restore one wins; a sweep is due an hour after the last."""
     assert not retention.is_sweep_due(spool.staging_dir, NOW)
     done(disk, journal, purge_of(disk, State.DEAD))

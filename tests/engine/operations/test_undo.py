@@ -355,9 +355,7 @@ def test_a_task_that_is_nowhere_was_not_surely_removed(store: Store, journal: Jo
 
 
 @pytest.mark.parametrize("word", ["pending", "dlq"])
-def test_the_trash_keeps_bytes(
-    word: str, disk: Store, spool: SpoolFolders, journal: Journal
-) -> None:
+def test_trash_keeps_bytes(word: str, disk: Store, spool: SpoolFolders, journal: Journal) -> None:
     """Purged and restored, a file is itself, whether or not it says when its task died."""
     dead = b'TASK_DLQ_EPOCH="1795160000"\nTASK_DLQ_REASON="by hand"\n'
     paths = sorted(Path(spool.pending).parent.joinpath(word).iterdir())

@@ -15,8 +15,6 @@ from engine.config.place_address import parse_address
 from engine.destinations.destination import Destination
 from engine.destinations.sql_registry import SqlRegistry
 from engine.formats.base.format import Setup
-from engine.formats.kannader.store import KannaderStore
-from engine.formats.kannader.store import make_spool as make_kannader_spool
 from engine.formats.known_formats import setup_for
 from engine.locks import queue_lock
 from engine.locks.lock_file import boot_seconds
@@ -268,29 +266,10 @@ def a_post_office(folder: Path) -> Setup:
     return setup_of(folder / "PO", folder, "{}\n")
 
 
-def test_all_readers_find_that_the_scheduler_of_a_mail_spool_is_stopped(tmp_path: Path) -> None:
-    """No scheduler runs on it; only a queue of ours has a recorder."""
-    assert {alert.kind for alert in alerts_of_all(a_post_office(tmp_path))} == {K.IDLE}
-
-
-def test_all_readers_find_a_sender_with_most_of_the_mail(tmp_path: Path) -> None:
-    """Only a queue of ours has a recorder: its tasks name no sender."""
-    spool = tmp_path / "spool"
-    make_kannader_spool(str(spool))
-    setup = setup_of(spool, tmp_path, "{}\n")
-    with closing(KannaderStore(str(spool), durable=False)) as store:
-        for sender, amount in (("news", 501), ("ana", 19)):
-            to = [f"u{n}@far.example" for n in range(amount)]
-            store.enqueue(f"{sender}@shop.example", to, [b"text\n"])
-    (flood,) = (alert for alert in by_status(setup) if alert.kind is K.FLOOD)
-    assert flood.text == "news@shop.example: 501 of 520"
-    assert flood.text in {alert.text for alert in by_console(setup)}
-    assert flood.text in texts_of_overview(setup)
-
-
-def test_a_full_disk_of_a_mail_spool_is_an_alert(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
-    """The folder that has the tasks is asked, and the parent of one that is not made yet."""
+def test_a_mail_spool_has_alerts(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """All readers find its scheduler stopped, and the disk full of the folder with its tasks."""
     setup, full = a_post_office(tmp_path), full_only_at(f"{tmp_path}/PO/transport")
+    assert {alert.kind for alert in alerts_of_all(setup)} == {K.IDLE}
     monkeypatch.setattr("engine.system.host.free_units", full)
     texts = [alert.text for alert in by_status(setup) if alert.kind is K.FULL]
     assert texts == ["disk full: room for no task: see `doctor`"]
@@ -359,18 +338,13 @@ def doctor_rows(setup: Setup, capsys: CaptureFixture[str], check: str) -> dict[s
     return {row["problem"]: row["fix"] for row in found}
 
 
-def test_doctor_names_what_a_worker_lacks(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
-    """By the log of the last hour, until a task of the kind was tried again."""
+def test_doctor_names_lacks_and_limits(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
+    """What a worker lacks by its log, and a full queue and trash with what makes room."""
     setup = a_setup(tmp_path)
     a_poor_worker(tmp_path)
+    a_full_queue(tmp_path)
     lack = "feeds_sync not tried: cannot start sync: Resource temporarily unavailable"
     assert [*doctor_rows(setup, capsys, "worker")][-1:] == [lack]
-
-
-def test_doctor_names_the_limits_reached(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
-    """A full queue and a full trash are findings with the command that makes room."""
-    setup = a_setup(tmp_path)
-    a_full_queue(tmp_path)
     fixes = doctor_rows(setup, capsys, "limits")
     queue, trash = sorted(fixes)
     assert queue == "queue full: 3 of 3 pending"

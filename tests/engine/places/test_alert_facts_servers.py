@@ -19,8 +19,7 @@ FLOODER = "news@shop.example"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostfixInstance]:
-    """A real server on which much is wrong: 501 of its 520 mails are of one sender, one file is
-    damaged, its disk is too small, and its settings keep mail."""
+    """A server with 501 of 520 mails of one sender, damage, a small disk, and mail kept."""
     with new_instance() as instance:
         instance.configure("soft_bounce = yes\n")
         instance.start()

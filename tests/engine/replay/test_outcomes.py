@@ -11,21 +11,13 @@ from engine.logs import task_events
 from engine.logs.log_line import LogLine
 from engine.logs.task_events import TaskEvent
 from engine.model import Missing, Problem, State, Task
-from engine.replay.outcomes import (
-    COUNTER_DELAY_SECONDS,
-    KnownOutcome,
-    ObservedChange,
-    OutcomeTracker,
-    ReplayOutcome,
-    SentTask,
-    determine_outcome,
-    fingerprint_of,
-)
+from engine.replay import outcomes
+from engine.replay.outcomes import KnownOutcome, OutcomeTracker, ReplayOutcome, determine_outcome
 from tests.engine.task_builders import NOW
 from tests.tables import each
 
 ERROR = "421 4.7.0 try again later"
-MARK = fingerprint_of(ERROR)
+MARK = outcomes.fingerprint_of(ERROR)
 
 
 def ident(number: int = 1) -> str:
@@ -33,9 +25,9 @@ def ident(number: int = 1) -> str:
     return f"20261120T094115Z-mail_send-{number:08x}"
 
 
-def a_sent(number: int = 1, mark: str = MARK) -> SentTask:
+def a_sent(number: int = 1, mark: str = MARK) -> outcomes.SentTask:
     """A task that was sent half a second into a second."""
-    return SentTask(number, ident(number), "r1", NOW + 0.5, mark)
+    return outcomes.SentTask(number, ident(number), "r1", NOW + 0.5, mark)
 
 
 def a_task(state: State, number: int = 1, **fields: Any) -> Task:
@@ -46,10 +38,8 @@ def a_task(state: State, number: int = 1, **fields: Any) -> Task:
 
 def said(*texts: str, number: int = 1, when: float | None = NOW + 1) -> list[TaskEvent]:
     """What the queue's log says of it."""
-    lines = [
-        LogLine(when, "INFO", text.replace("ID", ident(number)), "queue.log") for text in texts
-    ]
-    return list(task_events.read_events(lines))
+    log = [LogLine(when, "INFO", text.replace("ID", ident(number)), "queue.log") for text in texts]
+    return list(task_events.read_events(log))
 
 
 MISSING = Missing(ident())
@@ -77,6 +67,7 @@ PUT_BACK, NOT_RUN = "put back by another process", "moved to dead without a fail
 GAVE_UP = "failed, dead again"
 TRIED = KnownOutcome(FAILS, f"failed, will retry: {ERROR}", MARK)
 DIRTY = "bad \x1b[2J"
+DIRTY_MARK = outcomes.fingerprint_of(DIRTY)
 TOKEN: dict[str, Any] = {"attempts": 0, "error": TOKENLESS}
 PENDING, ACTIVE = State.PENDING, State.ACTIVE
 SEEN: list[tuple[Task | Missing | None, KnownOutcome]] = [
@@ -95,7 +86,7 @@ SEEN: list[tuple[Task | Missing | None, KnownOutcome]] = [
     (dead(), KnownOutcome(FAILS, f"{GAVE_UP}: {ERROR}", MARK, is_final=True)),
     (
         dead(error=DIRTY),
-        KnownOutcome(FAILS, f"{GAVE_UP}: bad \ufffd[2J", fingerprint_of(DIRTY), is_final=True),
+        KnownOutcome(FAILS, f"{GAVE_UP}: bad \ufffd[2J", DIRTY_MARK, is_final=True),
     ),
     # dead since long before it was sent
     (dead(extra={"dead_since": f"{NOW - 1:.0f}"}), KnownOutcome(TAKEN, PUT_BACK, is_final=True)),
@@ -154,7 +145,7 @@ def test_the_log_decides_the_outcome_of_a_missing_task() -> None:
     assert determine_outcome(a_sent(), MISSING, (), counted=True) == counted
 
 
-def followed(*sent: SentTask, timeout: float = 120) -> OutcomeTracker:
+def followed(*sent: outcomes.SentTask, timeout: float = 120) -> OutcomeTracker:
     """These, being followed."""
     fates = OutcomeTracker(timeout)
     for one in sent:
@@ -184,7 +175,7 @@ def test_a_settled_task_is_not_read_again() -> None:
     many.add_events(said(BEGUN, number=40))
     assert many.next_lookups(2) == (ident(40), ident(0))
 
-    fates, changes = followed(a_sent()), list[ObservedChange]()
+    fates, changes = followed(a_sent()), list[outcomes.ObservedChange]()
     for state in (State.PENDING, State.ACTIVE):
         fates.add_scan({ident()}, [a_task(state, **AGAIN)], NOW)
         changes += fates.pop_changes(NOW)
@@ -208,7 +199,7 @@ def test_a_task_on_its_way_an_undone_one_and_a_counter_that_restarts() -> None:
     for finished in (100, 101, None, 0, 1):
         fates.add_count(finished)
     gone(fates, 1, 2)
-    assert news(fates, NOW + COUNTER_DELAY_SECONDS) == {1: DELIVERED, 2: DELIVERED}
+    assert news(fates, NOW + outcomes.COUNTER_DELAY_SECONDS) == {1: DELIVERED, 2: DELIVERED}
 
     fates = followed(a_sent(1), a_sent(2))
     (back,) = fates.remove([ident(1), ident(77)])
@@ -221,7 +212,7 @@ def calls_of_settle(amount: int) -> list[int]:
     fates = followed(*(a_sent(number) for number in range(amount)))
     fates.add_count(0)
     gone(fates, *range(amount))
-    for seconds in (0, COUNTER_DELAY_SECONDS, 500):
+    for seconds in (0, outcomes.COUNTER_DELAY_SECONDS, 500):
         list(fates.pop_changes(NOW + seconds))
     costs = []
     for finished in (0, 1):
@@ -243,7 +234,7 @@ def test_a_turn_costs_the_same_however_many_tasks_are_missing() -> None:
 
 
 HAPPENED = st.sampled_from(["gone", "line", "other", "count", "pending"])
-PAUSES = st.sampled_from([0.0, 0.5, COUNTER_DELAY_SECONDS, 60.0, 120.0])
+PAUSES = st.sampled_from([0.0, 0.5, outcomes.COUNTER_DELAY_SECONDS, 60.0, 120.0])
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), HAPPENED, PAUSES), max_size=30))
@@ -283,7 +274,7 @@ def test_nothing_that_comes_due_is_missed(happened: list[tuple[int, str, float]]
             judge = partial(determine_outcome, sent[nth], tasks[nth], task_events[nth], silent)
             expected = judge()
             unsaid = expected.outcome in (WAITING, RUNS, UNKNOWN)
-            if spare and nth in since and silent >= COUNTER_DELAY_SECONDS and unsaid:
+            if spare and nth in since and silent >= outcomes.COUNTER_DELAY_SECONDS and unsaid:
                 spare -= 1
                 expected = judge(counted=True)
             assert known[nth] == expected

@@ -40,11 +40,9 @@ def became(
     return course.with_change(change, NOW)
 
 
-def all_became(
-    course: ReplayState, fate: ReplayOutcome, *numbers: int, mark: str = ""
-) -> ReplayState:
+def all_became(course: ReplayState, fate: ReplayOutcome, *nths: int, mark: str = "") -> ReplayState:
     """The same became of all of these."""
-    for nth in numbers:
+    for nth in nths:
         course = became(course, nth, fate, mark)
     return course
 
@@ -61,7 +59,7 @@ def step(course: ReplayState, now: float = NOW) -> Step:
 
 
 def test_it_goes_from_one_to_ten_to_the_rate() -> None:
-    """One is sent and waited for, then ten are, and then as many as there are tokens."""
+    """One is sent and waited for, then ten, then the rate, in portions; or without canaries."""
     course = begun()
     for size, start, outcomes in ((1, 0, "1 outcome"), (10, 1, "10 outcomes")):
         assert step(course) == Send(size)
@@ -72,9 +70,6 @@ def test_it_goes_from_one_to_ten_to_the_rate() -> None:
     assert course.next_step(NOW, 0, NOW + 3) == Wait(NOW + 3, "the rate")
     assert step(course) == Send(89)
 
-
-def test_without_canaries_it_begins_at_the_rate() -> None:
-    """Without a rate in portions, so that an order is heard between two."""
     assert step(begun(canary=())) == step(begun(canary=(0,))) == Send(100)
     many = 10 * scheduler.MAX_TASKS_PER_STEP
     portion = begun(many, canary=(), rate=None).next_step(NOW, many)
@@ -128,18 +123,15 @@ def test_the_same_error_twice_stops_it() -> None:
     assert [rule.words for rule in scheduler.check_stop_rules(twice)] == ["F-1 2 of 2"]
 
 
-@pytest.mark.parametrize(
-    ("planned", "outcomes", "stops"),
-    [
-        (100, "." * 18 + "xx", False),  # two of twenty are just allowed
-        (100, "." * 17 + "xxx", True),
-        (100, "xxx", True),  # can be no fewer of twenty
-        (100, "xx", False),  # may still be two of twenty
-        (100, "xx" + "." * 18 + "xx", False),  # old failures are forgotten
-        (5, "...x.", True),
-        (10, ".........x", False),
-    ],
-)
+@pytest.mark.parametrize(("planned", "outcomes", "stops"), [
+    (100, "." * 18 + "xx", False),  # two of twenty are just allowed
+    (100, "." * 17 + "xxx", True),
+    (100, "xxx", True),  # can be no fewer of twenty
+    (100, "xx", False),  # may still be two of twenty
+    (100, "xx" + "." * 18 + "xx", False),  # old failures are forgotten
+    (5, "...x.", True),
+    (10, ".........x", False),
+])  # fmt: skip
 def test_too_large_a_share_of_failures_stops_it(planned: int, outcomes: str, stops: bool) -> None:
     """More than a tenth of the last twenty, once that is certain, or of all if those are fewer."""
     course = begun(planned, canary=(), stops=StopRules(same=None)).with_sent(len(outcomes), 0, NOW)
@@ -192,9 +184,8 @@ def test_a_bucket_lets_its_rate_through(rate: float, seconds: int) -> None:
 
 OR_NONE = st.none()
 LIMITS = OR_NONE | st.integers(1, 5), OR_NONE | st.floats(0, 1), st.integers(1, 50)
-STOPS = st.builds(
-    StopRules, *LIMITS, OR_NONE | st.integers(0, 1000), st.sampled_from(RemainderPolicy)
-)
+MOST_PENDING, RESTS = OR_NONE | st.integers(0, 1000), st.sampled_from(RemainderPolicy)
+STOPS = st.builds(StopRules, *LIMITS, MOST_PENDING, RESTS)
 CANARIES = st.lists(st.integers(0, 20), max_size=3).map(tuple)
 RATE_OR_NONE, TIMEOUTS = OR_NONE | st.floats(0.1, 100), st.floats(1, 1000)
 
@@ -213,9 +204,6 @@ def test_phases_are_all_that_is_planned(pace: ReplayPace, planned: int) -> None:
     for values in ({"stops": {"rest": "x"}}, {"pace": 1}, {"canary": [-1]}, {"rate": "2"}):
         with pytest.raises(ValueError, match=r"^pace[.:]"):
             settings.parse_pace(values)
-
-
-# ---- laws
 
 
 @dataclass
@@ -329,11 +317,8 @@ def test_when_all_goes_well_all_is_sent(canary: tuple[int, ...], planned: int) -
             world.now += 1
         for nth in [n for n, fate in world.fates.items() if fate is WAITING]:
             world.becomes(nth, DELIVERED)
-    assert world.sent == planned
-    assert world.course.tally.delivered == planned
+    assert (world.sent, world.course.tally.delivered) == (planned, planned)
 
-
-# ---- beforehand
 
 TIMER = "worked only by a timer, one task every 5m"
 AT_2 = "at 2/s: 100 in 50s"
@@ -362,12 +347,9 @@ def test_the_plan_shows_whether_the_rate_can_be_kept() -> None:
         assert (replay_estimate.sentences, replay_estimate.working) == (sentences, seconds)
         assert replay_estimate.runs == (100 if seconds else None)
     for began, apart in (
-        ([], None),
-        ([0, 300], None),
-        ([0, 300, 600], 300),
-        ([600, 0, 1500, 300, 900], 300),
+        ([], None), ([0, 300], None), ([0, 300, 600], 300), ([600, 0, 1500, 300, 900], 300),
         ([0, 0.2, 0.4, 0.6, 900], 0.2),
-    ):
+    ):  # fmt: skip
         assert measure_run_interval(began) == pytest.approx(apart)
 
 
@@ -376,10 +358,8 @@ def test_the_time_between_runs_is_the_longest_one_lately() -> None:
     each_minute_five = [60.0 * minute + task for minute in range(3) for task in range(5)]
     an_outage_before = [0.0, 5000.0, 5010.0, 5025.0]
     for times, runs in (
-        ([], RunTimes()),
-        ([100.0, 40.0], RunTimes(100.0, None)),
-        ([160.0, 40.0, 100.0], RunTimes(160.0, 60.0)),
-        (each_minute_five, RunTimes(124.0, 56.0)),
+        ([], RunTimes()), ([100.0, 40.0], RunTimes(100.0, None)),
+        ([160.0, 40.0, 100.0], RunTimes(160.0, 60.0)), (each_minute_five, RunTimes(124.0, 56.0)),
         (an_outage_before, RunTimes(5025.0, 15.0)),
-    ):
+    ):  # fmt: skip
         assert measure_runs(times) == runs

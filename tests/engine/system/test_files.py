@@ -41,16 +41,13 @@ def guarded(name: str, folder_fd: int, limit: int = files.MAX_TASK_BYTES) -> byt
         os.close(fd)
 
 
-@pytest.mark.parametrize(
-    ("make", "why"),
-    [
-        (lambda p: p.symlink_to("other"), "a symbolic link, not followed"),
-        (lambda p: p.mkdir(), "a folder, not a task file"),
-        (lambda p: os.mkfifo(p), "a FIFO, not a task file"),
-        (lambda p: socket.socket(socket.AF_UNIX).bind(p.name), "a socket, not a task file"),
-        (lambda p: p.write_bytes(b"x" * 65537), "65,537 bytes, expected at most 65,536"),
-    ],
-)
+@pytest.mark.parametrize(("make", "why"), [
+    (lambda p: p.symlink_to("other"), "a symbolic link, not followed"),
+    (lambda p: p.mkdir(), "a folder, not a task file"),
+    (lambda p: os.mkfifo(p), "a FIFO, not a task file"),
+    (lambda p: socket.socket(socket.AF_UNIX).bind(p.name), "a socket, not a task file"),
+    (lambda p: p.write_bytes(b"x" * 65537), "65,537 bytes, expected at most 65,536"),
+])  # fmt: skip
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_what_is_no_plain_file_is_refused(
     tmp_path: Path, folder_fd: int, make: Act, why: str, monkeypatch: MonkeyPatch
@@ -109,17 +106,13 @@ def test_last_files_go_in_an_order_the_disk_keeps(tmp_path: Path, monkeypatch: M
     assert "".join(step[0] for step in steps) == "abxfy-abx-ab-"
 
 
-@each(
-    ("tail", "refused"),
-    [
-        ("/../x", "is not a plain path below"),
-        ("/link/x", "is behind link, a symbolic link or not a folder"),
-        ("/x/y", "is behind x, a symbolic link or not a folder"),
-        ("/a link", "is a symbolic link"),
-        ("/a", "is not a regular file"),
-        ("/fifo", "is not a regular file"),
-    ],
-)
+@each(("tail", "refused"), [
+    ("/../x", "is not a plain path below"),
+    ("/link/x", "is behind link, a symbolic link or not a folder"),
+    ("/x/y", "is behind x, a symbolic link or not a folder"),
+    ("/a link", "is a symbolic link"), ("/a", "is not a regular file"),
+    ("/fifo", "is not a regular file"),
+])  # fmt: skip
 def test_only_a_file_is_below(tmp_path: Path, tail: str, refused: str) -> None:
     """Another kind, or one behind a link below the data folder, is refused by its kind."""
     root, data = tmp_path / "real" / "mail", f"{tmp_path}/data"
@@ -252,8 +245,8 @@ def test_a_published_file_is_there_as_a_whole(tmp_path: Path, monkeypatch: Monke
     assert (path.read_bytes(), [p.name for p in tmp_path.iterdir()]) == (b"new", ["queue.prom"])
 
 
-def test_a_file_has_its_mode_under_any_umask(tmp_path: Path) -> None:
-    """A new file has the mode that is asked for, with a strict umask and with none."""
+def test_a_file_has_its_mode_under_any_umask(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """A new file has the mode that is asked for, and missing folders that of the contract."""
     folder = os.open(tmp_path, os.O_RDONLY)
     before = os.umask(0)
     try:
@@ -267,9 +260,6 @@ def test_a_file_has_its_mode_under_any_umask(tmp_path: Path) -> None:
         os.umask(before)
         os.close(folder)
 
-
-def test_folders_are_made_down_to_the_last(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
-    """What is missing is made with the contract's mode, under any umask; once is enough."""
     umask = os.umask(0o077)
     monkeypatch.chdir(tmp_path)
     for path in (f"{tmp_path}/a/b/c", f"{tmp_path}/a/b/c/", "r/s", "r/s"):
@@ -356,13 +346,10 @@ def test_a_socket_is_bound_with_its_mode(folder_fd: int, tmp_path: Path) -> None
 def test_a_value_is_written_for_any_shell() -> None:
     """Four characters are escaped, controls become spaces, what is not ASCII an underscore."""
     written = {
-        "": 'K=""',
-        "a b": 'K="a b"',
-        '"$`\\': 'K="\\"\\$\\`\\\\"',
-        "a\nb\tc\x7f\x1b": 'K="a b c  "',
-        "caf\u00e9\u202e\udcff\x9b": 'K="caf____"',
+        "": 'K=""', "a b": 'K="a b"', '"$`\\': 'K="\\"\\$\\`\\\\"',
+        "a\nb\tc\x7f\x1b": 'K="a b c  "', "caf\u00e9\u202e\udcff\x9b": 'K="caf____"',
         "!#'~;&|<>*": 'K="!#\'~;&|<>*"',
-    }
+    }  # fmt: skip
     assert {value: files.format_assignment("K", value)[:-1] for value in written} == written
 
 
@@ -370,36 +357,24 @@ KEY, CLOSING, CONTROL = "expected KEY", "has no closing quote", "a control chara
 MORE = "unexpected characters after K"
 OTHERWISE: dict[str, tuple[bytes, ...]] = {
     "control character in a comment": (b'# \x1b\nK="v"\n',),
-    "empty: a write was interrupted": (b"",),
-    "no newline at its end": (b'K="v"',),
+    "empty: a write was interrupted": (b"",), "no newline at its end": (b'K="v"',),
     "not UTF-8 at byte 3": (b'K="\xff"\n',),
     'line 1: expected KEY="value"': (b"K=v\n", b"K='v'\n"),
     KEY: (b' K="v"\n', b'="v"\n', b'0K="v"\n', b'K-L="v"\n', b'export K="v"\n', b"junk\n"),
     f"line 1: {KEY}": ('\u00c9="v"\n'.encode(),),
     f"line 1: K {CLOSING}": (b'K="v\n', b'K="v\nw"\n'),
-    "continues in the next line": (b'K="v\\\n',),
-    "line 1": (b'K="a\\nb\\"\n"\n',),
-    CLOSING: (b'K="v\\"\n',),
-    "has an unescaped \\$": (b'K="$(id)"\n',),
+    "continues in the next line": (b'K="v\\\n',), "line 1": (b'K="a\\nb\\"\n"\n',),
+    CLOSING: (b'K="v\\"\n',), "has an unescaped \\$": (b'K="$(id)"\n',),
     "has an unescaped `": (b'K="`id`"\n',),
     MORE: (b'K="v"; id\n', b'K="v"#c\n', b'K="v"w\n', b'K="v" w\n', b'K="v"\r\n'),
     CONTROL: (b'K="v\r"\n', b'K="\x1b"\n', b'K="\x00"\n'),
-    "line 3: unknown key L": (b'\n\nL="v"\n',),
-    "line 2: K is repeated": (b'K="v"\nK="w"\n',),
+    "line 3: unknown key L": (b'\n\nL="v"\n',), "line 2: K is repeated": (b'K="v"\nK="w"\n',),
     "line 1: K has a backslash after a non-ASCII character": ('K="\u4f60\\\\"\n'.encode(),),
-}
+}  # fmt: skip
 
 
-def test_what_shells_could_read_otherwise_is_refused() -> None:
-    """The strict reader says which line and what was expected."""
-    for why, texts in OTHERWISE.items():
-        for data in texts:
-            with pytest.raises(Refused, match=why):
-                files.parse_assignments(data, lambda key: key == "K")
-
-
-def test_assignments_that_every_shell_reads_the_same_are_accepted() -> None:
-    """Comments, blank lines and the four escapes mean what they mean to a shell."""
+def test_only_what_every_shell_reads_the_same_is_accepted() -> None:
+    """The rest is refused, with the line and what was expected."""
     values = {
         **dict.fromkeys((b'K="v"\n', b'# c\n\n  \t\n  # d\nK="v" # e\n', b'K="v"  \t\n'), "v"),
         b'K="a\\\\b\\"c\\$d\\`e"\n': 'a\\b"c$d`e',
@@ -409,6 +384,10 @@ def test_assignments_that_every_shell_reads_the_same_are_accepted() -> None:
     }
     for data, value in values.items():
         assert files.parse_assignments(data, lambda key: key == "K") == {"K": value}
+    for why, texts in OTHERWISE.items():
+        for data in texts:
+            with pytest.raises(Refused, match=why):
+                files.parse_assignments(data, lambda key: key == "K")
 
 
 def test_the_real_programs_task_files_are_read_and_written() -> None:
@@ -475,16 +454,10 @@ def linked(folder: Path, target_owner: int, link_owner: int, at: int) -> tuple[P
 
 @only_root
 @pytest.mark.parametrize("kind", WAYS)
-@each(
-    ("target_owner", "link_owner", "folder_owner", "followed"),
-    [
-        (0, OTHER, OTHER, False),
-        (0, OTHER, 0, False),
-        (0, 0, OTHER, False),
-        (OTHER, OTHER, OTHER, True),
-        (0, 0, 0, True),
-    ],
-)
+@each(("target_owner", "link_owner", "folder_owner", "followed"), [
+    (0, OTHER, OTHER, False), (0, OTHER, 0, False), (0, 0, OTHER, False),
+    (OTHER, OTHER, OTHER, True), (0, 0, 0, True),
+])  # fmt: skip
 def test_a_link_of_another_user_leads_root_nowhere_else(
     tmp_path: Path, kind: str, target_owner: int, link_owner: int, folder_owner: int, followed: bool
 ) -> None:
@@ -498,22 +471,19 @@ def test_a_link_of_another_user_leads_root_nowhere_else(
 
 
 @only_root
-@pytest.mark.parametrize(
-    ("file", "folder", "why"),
-    [
-        ((0, 0, 0o640), (0, 0, 0o755), ""),
-        ((OTHER, OTHER, 0o640), (OTHER, OTHER, 0o750), ""),
-        ((OTHER, OTHER, 0o640), (0, 0, 0o755), f"belongs to user {OTHER}"),
-        ((0, 0, 0o640), (OTHER, OTHER, 0o750), "has a second hard link"),
-        ((0, 0, 0o640), (0, 0, 0o1777), "has a second hard link"),
-        ((777, 2000, 0o660), (OTHER, 2000, 0o2770), ""),
-        ((OTHER, OTHER, 0o640), (OTHER, 2000, 0o2770), "has a second hard link"),
-        ((OTHER, 2000, 0o660), (OTHER, 2000, 0o750), ""),
-        ((OTHER, 0, 0o660), (OTHER, 2000, 0o755), ""),
-        ((OTHER, 3000, 0o660), (OTHER, 2000, 0o2775), "is writable by group 3000"),
-        ((OTHER, 2000, 0o662), (OTHER, 2000, 0o2775), "is writable by all users"),
-    ],
-)
+@pytest.mark.parametrize(("file", "folder", "why"), [
+    ((0, 0, 0o640), (0, 0, 0o755), ""),
+    ((OTHER, OTHER, 0o640), (OTHER, OTHER, 0o750), ""),
+    ((OTHER, OTHER, 0o640), (0, 0, 0o755), f"belongs to user {OTHER}"),
+    ((0, 0, 0o640), (OTHER, OTHER, 0o750), "has a second hard link"),
+    ((0, 0, 0o640), (0, 0, 0o1777), "has a second hard link"),
+    ((777, 2000, 0o660), (OTHER, 2000, 0o2770), ""),
+    ((OTHER, OTHER, 0o640), (OTHER, 2000, 0o2770), "has a second hard link"),
+    ((OTHER, 2000, 0o660), (OTHER, 2000, 0o750), ""),
+    ((OTHER, 0, 0o660), (OTHER, 2000, 0o755), ""),
+    ((OTHER, 3000, 0o660), (OTHER, 2000, 0o2775), "is writable by group 3000"),
+    ((OTHER, 2000, 0o662), (OTHER, 2000, 0o2775), "is writable by all users"),
+])  # fmt: skip
 def test_a_file_is_trusted_by_owner_group_and_links(
     tmp_path: Path, file: tuple[int, int, int], folder: tuple[int, int, int], why: str
 ) -> None:
@@ -555,13 +525,10 @@ def test_a_fifo_and_a_loop_of_links_block_no_reader(tmp_path: Path) -> None:
 RATES = {"mail": Rate(40, 5)}
 
 
-@each(
-    ("change", "lock"),
-    [
-        (lambda at: CounterFiles(str(at)).add("n"), "n.lock"),
-        (lambda at: TokenBuckets(f"{at}/b", RATES, lambda: 1e9).spend("mail"), "b"),
-    ],
-)
+@each(("change", "lock"), [
+    (lambda at: CounterFiles(str(at)).add("n"), "n.lock"),
+    (lambda at: TokenBuckets(f"{at}/b", RATES, lambda: 1e9).spend("mail"), "b"),
+])  # fmt: skip
 def test_a_shared_number_is_read_and_written_under_one_lock(
     change: Act, lock: str, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:

@@ -119,15 +119,10 @@ def test_a_killed_supervisor_leaves_no_program(tmp_path: Path) -> None:
         assert caller.stdout.readline().startswith(b"ProgramResult(status=None, ")
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        Program(["true", "a\0b"], {}),
-        Program(["true", "\ud800"], {}),
-        Program(["true"], {"A": "a\0b"}),
-        Program(["true"], {}, cwd="a\0b"),
-    ],
-)
+@pytest.mark.parametrize("program", [
+    Program(["true", "a\0b"], {}), Program(["true", "\ud800"], {}),
+    Program(["true"], {"A": "a\0b"}), Program(["true"], {}, cwd="a\0b"),
+])  # fmt: skip
 def test_a_nul_or_a_lone_surrogate_starts_no_program(program: Program) -> None:
     """In arguments, environment or folder: nothing was started."""
     with pytest.raises(CannotRun) as caught:

@@ -23,7 +23,7 @@ def syslog(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def test_a_line_arrives_as_the_logger_sends_it(syslog: socket.socket, tmp_path: Path) -> None:
-    """In RFC 3164's form, tagged nftban-queue; foreign text forges no second message."""
+    """In RFC 3164's form, of at most 1,024 bytes; foreign text forges no second message."""
     for level, priority in (("ERROR", 11), ("ALERT", 9)):
         assert syslog_handler.send_message(f"{tmp_path}/log", level, "Task failed: x", NOW)
         pid = str(os.getpid())
@@ -35,6 +35,12 @@ def test_a_line_arrives_as_the_logger_sends_it(syslog: socket.socket, tmp_path: 
     assert text.isprintable()
     assert text.endswith("a\ufffd<8>root: b\ufffd[2J\ufffd\ufffd")
 
+    for before in range(4):
+        text = "x" * before + "\N{SNOWMAN}" * 2000
+        message = syslog_handler.format_message("ERROR", text, NOW, 7)
+        assert 1024 - 3 < len(message) <= 1024
+        assert message.decode().endswith("\N{SNOWMAN}")
+
 
 def test_where_syslog_listens_is_a_setting(tmp_path: Path) -> None:
     """It is /dev/log unless said otherwise, and counts for any place; "" turns it off."""
@@ -43,15 +49,6 @@ def test_where_syslog_listens_is_a_setting(tmp_path: Path) -> None:
         (tmp_path / "some.yaml").write_text(f"queue: {section}")
         loaded = queue_config.load_config(str(tmp_path / "some.yaml"), {})
         assert queue_config.queue_settings_for(loaded, str(tmp_path), {}).syslog == meant
-
-
-def test_a_long_text_is_cut_between_characters() -> None:
-    """No datagram is longer than 1,024 bytes, and none ends in half a character."""
-    for before in range(4):
-        text = "x" * before + "\N{SNOWMAN}" * 2000
-        message = syslog_handler.format_message("ERROR", text, NOW, 7)
-        assert 1024 - 3 < len(message) <= 1024
-        assert message.decode().endswith("\N{SNOWMAN}")
 
 
 def test_no_syslog_is_waited_for(syslog: socket.socket, tmp_path: Path) -> None:

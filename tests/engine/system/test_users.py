@@ -35,22 +35,14 @@ def made(path: Path, owner: int, mode: int, group: int | None = None) -> Path:
     return path
 
 
-@each(
-    ("folder_owner", "mode", "file", "expected"),
-    [
-        (0, 0o755, 0, None),
-        (0, 0o755, ONE, ONE),
-        (ONE, 0o755, ONE, ONE),
-        (ONE, 0o755, 0, ONE),
-        (0, 0o1777, ONE, ONE),
-        (OTHER, 0o755, 0, OTHER),
-        (OTHER, 0o755, ONE, f"belongs to nobody in a folder of {OTHER}.*sudo -u nobody"),
-        (0, 0o1777, 0, "other users can write to the folder .*inner .mode 1777"),
-        (0, 0o777, 0, "other users can write to the folder .*inner .mode 777"),
-        (0, 0o775, 0, f"group {ONE}"),
-    ],
-    folder=lambda _: tempfile.TemporaryDirectory(),
-)
+@each(("folder_owner", "mode", "file", "expected"), [
+    (0, 0o755, 0, None), (0, 0o755, ONE, ONE), (ONE, 0o755, ONE, ONE), (ONE, 0o755, 0, ONE),
+    (0, 0o1777, ONE, ONE), (OTHER, 0o755, 0, OTHER),
+    (OTHER, 0o755, ONE, f"belongs to nobody in a folder of {OTHER}.*sudo -u nobody"),
+    (0, 0o1777, 0, "other users can write to the folder .*inner .mode 1777"),
+    (0, 0o777, 0, "other users can write to the folder .*inner .mode 777"),
+    (0, 0o775, 0, f"group {ONE}"),
+], folder=lambda _: tempfile.TemporaryDirectory())  # fmt: skip
 def test_the_owner_of_a_file_or_of_its_folder_decides(
     folder: str, folder_owner: int, mode: int, file: int, expected: int | str | None
 ) -> None:

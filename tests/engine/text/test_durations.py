@@ -33,16 +33,12 @@ def test_every_input_reads_the_same_durations(text: str) -> None:
     assert parse_schedule(f"fixed {text}").waits == (seconds,)
 
 
-def test_a_text_that_is_no_duration_is_refused_with_one_sentence() -> None:
-    """The refusal is one sentence; where a number alone has a unit, it names the unit."""
+def test_a_text_that_is_no_duration_is_refused() -> None:
+    """In one sentence; a number alone has the unit of its setting, which the sentence names."""
     expected_text = "expected a duration such as 30s, 5m, 2h, 1d or 1h30m"
     for text in ("", "s", "5x", "1h30", "-5s", "1e9s", "\u0665s", "5 m", "1..5s", "nan"):
         assert _refusal(text) == expected_text
         assert _refusal(text, "d") == f"{expected_text}, or a number of days"
-
-
-def test_a_number_alone_has_the_unit_of_its_setting() -> None:
-    """A number alone is seconds, hours or days as its setting is named; a filter refuses it."""
     assert (parse_duration("90", "s"), parse_duration("1.5", "h")) == (90.0, 5400.0)
     assert _refusal("90").startswith("expected a duration")
     assert duration_check(1, "hours")(24, AT) == duration_check(1, "hours")("1d", AT) == 24

@@ -10,18 +10,10 @@ RATES = {
 }  # fmt: skip
 
 
-def test_a_small_rate_is_shown_in_a_longer_unit() -> None:
-    """Below 0.1 a second a rate is shown per minute or hour, so that only no events are 0.0."""
+def test_rates_and_figures_in_words() -> None:
+    """Only no events are 0.0; without a unit it is the title's; a lower bound has `+`."""
     assert {per_second: format_rate(per_second) for per_second in RATES} == RATES
-
-
-def test_a_column_repeats_its_unit_only_if_it_differs() -> None:
-    """A number without a unit is in that of the column's title."""
     columns = {0.0: "0.0", 0.7: "0.7", 0.05: "3/h", 118.0: "118"}
     assert {n: format_rate(n / 60, "/min", is_titled=True) for n in columns} == columns
-
-
-def test_a_figure_shows_its_bound() -> None:
-    """A lower bound has `+`; 0 so far is not known to be none."""
     assert [Figure(known).text() for known in (1204, 0, None)] == ["1,204", "0", "?"]
     assert [Figure(known, is_exact=False).text() for known in (1204, 0)] == ["1,204+", "?"]

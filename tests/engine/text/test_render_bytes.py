@@ -83,18 +83,15 @@ def test_a_mail_is_shown_decoded() -> None:
 
 
 KINDS: dict[bytes, tuple[str, str | None]] = {
-    b"": ("nothing", None),
-    b"just words\n": ("text", "just words"),
+    b"": ("nothing", None), b"just words\n": ("text", "just words"),
     b'{"b": [1, "\\u001b[2J"]}': ("JSON", '    "\\u001b[2J"'),
-    b'{"b": ': ("text", '{"b": '),
-    PAGE.encode(): ("HTML", "5 < 6 & more"),
-    b"\x7fELF\x02\x01\x01\0\0\0": ("bytes", None),
-    b"\xff\xfeh\0i\0": ("text", "hi"),
+    b'{"b": ': ("text", '{"b": '), PAGE.encode(): ("HTML", "5 < 6 & more"),
+    b"\x7fELF\x02\x01\x01\0\0\0": ("bytes", None), b"\xff\xfeh\0i\0": ("text", "hi"),
     b"\xef\xbb\xbfhi": ("text", "hi"),
     b'MAIL_TO="a@b.example"\nMAIL_SUBJECT="$(id)"\n': ("text", 'MAIL_SUBJECT="$(id)"'),
     b"Error: it broke\nDate: never\n": ("text", "Error: it broke"),
     "naïve ünïcode\n".encode(): ("text", "naïve ünïcode"),
-}
+}  # fmt: skip
 
 
 def test_bytes_are_taken_for_what_they_are() -> None:
@@ -135,26 +132,18 @@ def test_bytes_are_shown_with_their_offsets() -> None:
     assert len(render_bytes.render_verbatim(b"x\n" * 100_000).lines) == render_bytes.MAX_LINES + 1
 
 
-def test_a_header_that_cannot_be_decoded_stays() -> None:
-    """It is shown as far as it goes; an end of line in a word begins no line."""
+def test_what_cannot_be_decoded_stays() -> None:
+    """As far as it goes; an end of line in a word begins no line. Damaged base64 is named."""
     for encoded, decoded in (
-        ("=?utf-8?b?a?=", "=?utf-8?b?a?="),
-        ("=?nonsense?q?abc?=", "abc"),
-        ("=?zlib?b?eJwDAAAAAAE=?=", None),
-        ("=?idna?q?xn--a?=", "xn--a"),
-        ("=?undefined?q?abc?=", "abc"),
-        ("=?utf-8?q?=1B]0;x=07?=", "\x1b]0;x\x07"),
-        ("plain", "plain"),
-        ("=?utf-8?q?x=0ATo:_boss?=", "x\nTo: boss"),
-    ):
+        ("=?utf-8?b?a?=", "=?utf-8?b?a?="), ("=?nonsense?q?abc?=", "abc"),
+        ("=?zlib?b?eJwDAAAAAAE=?=", None), ("=?idna?q?xn--a?=", "xn--a"),
+        ("=?undefined?q?abc?=", "abc"), ("=?utf-8?q?=1B]0;x=07?=", "\x1b]0;x\x07"),
+        ("plain", "plain"), ("=?utf-8?q?x=0ATo:_boss?=", "x\nTo: boss"),
+    ):  # fmt: skip
         assert decoded is None or render_bytes.decode_header_words(encoded) == decoded
         lines = render_bytes.render_data(f"From: a\nSubject: {encoded}\n\nx".encode()).lines
         assert all(line.isprintable() for line in lines)
     assert "Subject: x\ufffdTo: boss" in lines
-
-
-def test_damaged_base64_is_shown_and_named() -> None:
-    """The part that can be decoded is shown, and that it is not all."""
     data = b"From: a\nTo: b\nContent-Transfer-Encoding: base64\n\naGVsbG8*gd29ybGQ\n"
     lines = render_bytes.render_data(data).lines
     assert "--- text/plain, damaged base64" in lines and "hello world" in lines

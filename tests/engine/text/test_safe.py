@@ -28,13 +28,11 @@ FOREIGN_HOSTS += ["\u2460.org", "\u0301a.org", "a\u200db.org", "\u2603.org"]
 FOREIGN_HOSTS += ["é.", "é..org", "é é.org", "é" * 63, "é.a/b"]
 """Names of hosts that one program or another takes for something else than is seen."""
 HOSTS = {
-    "élégance.fr": "xn--lgance-9uab.fr",
-    "E\u0301LÉGANCE.FR": "xn--lgance-9uab.fr",
+    "élégance.fr": "xn--lgance-9uab.fr", "E\u0301LÉGANCE.FR": "xn--lgance-9uab.fr",
     "straße.example.org": "xn--strae-oqa.example.org",
-    "βόλος.com": "xn--nxasmm1c.com",
-    "例え.テスト": "xn--r8jz45g.xn--zckzah",
+    "βόλος.com": "xn--nxasmm1c.com", "例え.テスト": "xn--r8jz45g.xn--zckzah",
     "my_host.ü-x.org": "my_host.xn---x-wka.org",
-}
+}  # fmt: skip
 
 
 def test_a_host_name_is_written_in_ascii_or_refused() -> None:
@@ -63,12 +61,9 @@ def test_shown_text_is_one_line_of_as_many_characters(foreign: str) -> None:
 def test_a_harmful_character_is_replaced() -> None:
     """Only a newline ends a line; what is cut from a long text is counted."""
     cleaned = {
-        "plain \u00e9 \u4e2d": "plain \u00e9 \u4e2d",
-        "\x1b[31mred": "\ufffd[31mred",
-        "\x9b31m": "\ufffd31m",
-        "a\u202eb\u2066c": "a\ufffdb\ufffdc",
-        "a\r\nb\tc": "a\ufffd\ufffdb\ufffdc",
-        "\udcff": "\ufffd",
+        "plain \u00e9 \u4e2d": "plain \u00e9 \u4e2d", "\x1b[31mred": "\ufffd[31mred",
+        "\x9b31m": "\ufffd31m", "a\u202eb\u2066c": "a\ufffdb\ufffdc",
+        "a\r\nb\tc": "a\ufffd\ufffdb\ufffdc", "\udcff": "\ufffd",
         "heart \u2764\ufe0f.": "heart \u2764.",
         "\u0645\u06cc\u200c\u062e\u0648": "\u0645\u06cc\u200c\u062e\u0648",
         "\u0915\u094d\u200d\u0937": "\u0915\u094d\u0937",
@@ -76,7 +71,7 @@ def test_a_harmful_character_is_replaced() -> None:
         "a\u200cb\u200dc\u0645\u200c": "a\ufffdb\ufffdc\u0645\ufffd",
         "zero\u200bwidth\u00ad": "zero\ufffdwidth\ufffd",
         "": "",
-    }
+    }  # fmt: skip
     assert {foreign: safe.safe_line(foreign) for foreign in cleaned} == cleaned
     lines: dict[str | bytes, list[str]] = {
         **{"": [], "\n": [""], "a\nb": ["a", "b"], b"a\r\n\tb\n": ["a", "        b"]},
@@ -106,8 +101,7 @@ def test_plain_text_is_that_of_the_contract(foreign: str) -> None:
 
 @given(ANY)
 def test_text_for_a_shell_is_one_line_that_it_does_not_expand(foreign: str) -> None:
-    """Nothing is left that a shell expands within double quotes or that acts on a terminal, and a
-    second time changes nothing."""
+    """Nothing is left that a shell expands or a terminal acts on; a second time changes nothing."""
     text = safe.shell_text(foreign)
     assert not {*text} & {*'"$`\\\ufffd'}
     assert text.replace("\u200c", "").isprintable()

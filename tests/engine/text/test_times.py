@@ -5,7 +5,7 @@ from math import inf, nan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.times import format_deadline, format_rough_duration, format_time
+from engine.text.times import format_deadline, format_duration, format_rough_duration, format_time
 
 NOW = 1_800_000_000.0
 
@@ -16,8 +16,13 @@ DURATIONS: dict[float, str] = {
 }
 
 
+SPELLED = {0: "0s", 3.2: "3s", 102: "1m42s", 59.6: "1m00s", 4620: "1h17m", 525_600: "6d02h"}
+SPELLED |= {1e12: "99999d", -5: "0s"}
+
+
 def test_a_duration_is_in_words() -> None:
-    """No sentence leaves thousands of seconds to be divided by its reader."""
+    """It fits a narrow column; a rough one has no seconds from a minute on."""
+    assert {seconds: format_duration(seconds) for seconds in SPELLED} == SPELLED
     assert {seconds: format_rough_duration(seconds) for seconds in DURATIONS} == DURATIONS
 
 

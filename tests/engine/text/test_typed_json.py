@@ -103,28 +103,20 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-def test_a_wrong_value_is_refused_with_its_path() -> None:
-    """The error is one line, which names the field and what was expected."""
-    for message, change in WRONG:
-        with pytest.raises(Malformed, match=f"^it.{re.escape(message)}"):
-            from_json(Outer, LEAST | change, "it")
-
-
-def test_an_array_of_another_length_is_refused() -> None:
-    """It has all fields without a default, and no more than the type."""
-    wrong: list[Any] = [{}, ["n", 1], ["n", 1, ["red"], *[None] * 10]]
-    for values in wrong:
-        with pytest.raises(Malformed, match=r"^it: expected an array of 3 to 12 values"):
-            from_array(Outer, values, "it")
-
-
 class NotJson(NamedTuple):
     """A value that no JSON has."""
 
     data: bytes
 
 
-def test_a_type_that_json_lacks_is_an_error_of_the_program() -> None:
-    """It is refused before any value is read."""
+def test_a_wrong_value_is_refused_with_its_path() -> None:
+    """One line names field and what was expected; a type that JSON lacks is refused before."""
+    for message, change in WRONG:
+        with pytest.raises(Malformed, match=f"^it.{re.escape(message)}"):
+            from_json(Outer, LEAST | change, "it")
+    wrong: list[Any] = [{}, ["n", 1], ["n", 1, ["red"], *[None] * 10]]
+    for values in wrong:
+        with pytest.raises(Malformed, match=r"^it: expected an array of 3 to 12 values"):
+            from_array(Outer, values, "it")
     with pytest.raises(TypeError, match=r"no JSON value is a <class 'bytes'>"):
         from_json(NotJson, {}, "it")

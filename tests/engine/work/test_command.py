@@ -48,22 +48,15 @@ def test_the_data_of_a_task_is_the_input_of_its_program() -> None:
     assert failure_of(echo) == "nothing"
 
 
-@each(
-    ("payload", "refused"),
-    [
-        ("", ""),
-        ("spool/meta.sh", ""),
-        ("spool/gone.sh", ""),
-        ("spool/gone/meta.sh", ""),
-        ("spool//x", "it is not a plain path below"),
-        ("link/meta.sh", "it is behind"),
-        (f"spool/{'x' * 300}", "it cannot be checked: File name too long"),
-    ],
-)
+@each(("payload", "refused"), [
+    ("", ""), ("spool/meta.sh", ""), ("spool/gone.sh", ""), ("spool/gone/meta.sh", ""),
+    ("spool//x", "it is not a plain path below"),
+    ("link/meta.sh", "it is behind"),
+    (f"spool/{'x' * 300}", "it cannot be checked: File name too long"),
+])  # fmt: skip
 def test_it_starts_if_nothing_leads_elsewhere(tmp_path: Path, payload: str, refused: str) -> None:
-    """A handler gets a task without a payload, or with one plainly below the mail spool, be it
-    there or not, through no link below the data folder; any other is given up on, and one that the
-    system cannot look at waits for another attempt."""
+    """The payload is none, or plainly below the mail spool, there or not, through no link; else the
+    task is given up, or waits if the system cannot look at it."""
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool" / "meta.sh").touch()
     (tmp_path / "link").symlink_to("spool")
@@ -77,20 +70,16 @@ def test_it_starts_if_nothing_leads_elsewhere(tmp_path: Path, payload: str, refu
         assert isinstance(failed.value, Fatal) is ("checked" not in refused)
 
 
-@each(
-    ("code", "error"),
-    [
-        ("os.write(1, b'first\\n'); os.write(2, b'then this\\n'); os._exit(7)", "first\nthen this"),
-        ("raise SystemExit(3)", "exit status 3"),
-        ("os.write(1, b' \\n\\n'); raise SystemExit(1)", "exit status 1"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "ended by signal SIGKILL"),
-        ("os.kill(os.getpid(), signal.SIGRTMIN + 3)", "ended by signal 37"),
-        ("os.write(2, b'much'); raise SystemExit(0)", None),  # success, with any output
-    ],
-)
+@each(("code", "error"), [
+    ("os.write(1, b'first\\n'); os.write(2, b'then this\\n'); os._exit(7)", "first\nthen this"),
+    ("raise SystemExit(3)", "exit status 3"),
+    ("os.write(1, b' \\n\\n'); raise SystemExit(1)", "exit status 1"),
+    ("os.kill(os.getpid(), signal.SIGKILL)", "ended by signal SIGKILL"),
+    ("os.kill(os.getpid(), signal.SIGRTMIN + 3)", "ended by signal 37"),
+    ("os.write(2, b'much'); raise SystemExit(0)", None),  # success, with any output
+])  # fmt: skip
 def test_the_output_is_the_error_or_else_the_end(code: str, error: str | None) -> None:
-    """The error is the output and the error output of a program, in the order written; without a
-    word, the exit status or the signal. Exit status 0 is success."""
+    """The error is all output in its order, else status or signal; exit status 0 is success."""
     handler = python(f"import os, signal; {code}")
     if error is None:
         handler(TASK, Context())
@@ -99,8 +88,7 @@ def test_the_output_is_the_error_or_else_the_end(code: str, error: str | None) -
 
 
 def test_a_program_that_cannot_be_started_is_a_lack_of_the_worker(tmp_path: Path) -> None:
-    """A program that is missing, or is none, is no failure of the task; the message names it. What
-    the task itself makes impossible to start counts as its attempt."""
+    """A missing program is no failure of the task; what the task makes impossible to start is."""
     script = tmp_path / "script"
     script.write_text("no header\n")
     for mode in (0o644, 0o755):
@@ -115,19 +103,13 @@ def test_a_program_that_cannot_be_started_is_a_lack_of_the_worker(tmp_path: Path
 LINES = b"\n".join(b"line %03d" % (n % 1000) for n in range(10_000))
 
 
-@each(
-    ("output", "expected"),
-    [
-        (b"", ""),
-        (b"\n \n", ""),
-        (b"one\ntwo\n", "one\ntwo"),
-        (b"x" * 300, "x" * ERROR_LIMIT),
-        (b"first\n" + b"x" * 300, "first\n" + "x" * (ERROR_LIMIT - 6)),
-        (b"caf\xc3\xa9 \xff", "café \ufffd"),
-        (LINES[-MAX_OUTPUT_BYTES:], "\n".join(f"line {n:03}" for n in range(978, 1000))),
-        (b"first\n" + b"x" * MAX_OUTPUT_BYTES, "x" * ERROR_LIMIT),
-    ],
-)
+@each(("output", "expected"), [
+    (b"", ""), (b"\n \n", ""), (b"one\ntwo\n", "one\ntwo"), (b"x" * 300, "x" * ERROR_LIMIT),
+    (b"first\n" + b"x" * 300, "first\n" + "x" * (ERROR_LIMIT - 6)),
+    (b"caf\xc3\xa9 \xff", "café \ufffd"),
+    (LINES[-MAX_OUTPUT_BYTES:], "\n".join(f"line {n:03}" for n in range(978, 1000))),
+    (b"first\n" + b"x" * MAX_OUTPUT_BYTES, "x" * ERROR_LIMIT),
+])  # fmt: skip
 def test_the_beginning_of_all_output_is_kept(output: bytes, expected: str) -> None:
     """The first 200 characters are the error; of output too long to be held, the last lines."""
     assert shorten_output(output) == expected
@@ -231,9 +213,8 @@ def told(
 
 
 def test_a_task_is_in_a_clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program runs in a session of its own, without input; it finds its task's fields, a fixed
-    PATH, its home and time zone, and no secret. A configured variable is set, one without a value
-    comes from the worker if set there; the task's own fields cannot be replaced."""
+    """It has a session without input, its task's fields, a fixed PATH, home and zone, and no
+    secret; configured variables are set, but none in place of a task's field."""
     with monkeypatch.context() as system:
         system.setattr(os, "environ", {"HOME": "/srv", "AWS_SECRET": "x", "PATH": "/tmp/evil"})
         _, environment = told(tmp_path, TASK)
@@ -265,8 +246,7 @@ def test_nothing_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, te
 
 
 def test_it_inherits_no_descriptor(tmp_path: Path) -> None:
-    """A program has no descriptor of ours, also not that of the queue lock, which its supervisor
-    keeps: it could release that by flock(2)."""
+    """Nor that of the queue lock, which its supervisor keeps: it could release that by flock(2)."""
     (tmp_path / "lock").write_text("")
     lock_fd, other = (os.open(tmp_path / "lock", os.O_RDWR) for _ in range(2))
     os.set_inheritable(other, True)
@@ -290,8 +270,7 @@ def test_it_inherits_no_descriptor(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a program as another user")
 def test_it_runs_as_whom_it_shall() -> None:
-    """Under root a program runs as the user it is given, with that user's groups and no other, and
-    with that user's name and home."""
+    """Under root it has the user that is given, with that user's groups, name and home."""
     account = Account(65534, 65534, (65534, 4242), "alice", "/some/where")
     say = "echo $(id -u) $(id -g) $(id -G) $HOME $USER $LOGNAME; exit 1"
     failure = failure_of(CommandHandler(["sh", "-c", say], LONG, account))
@@ -300,6 +279,6 @@ def test_it_runs_as_whom_it_shall() -> None:
 
 def test_many_at_once_do_not_mix() -> None:
     """Programs on several threads fail each with its own output."""
-    with ThreadPoolExecutor(20) as pool:
-        programs = [python(f"raise SystemExit('program {number}')") for number in range(20)]
-        assert [*pool.map(failure_of, programs)] == [f"program {number}" for number in range(20)]
+    with ThreadPoolExecutor(8) as pool:
+        programs = [python(f"raise SystemExit('program {number}')") for number in range(8)]
+        assert [*pool.map(failure_of, programs)] == [f"program {number}" for number in range(8)]

@@ -69,8 +69,7 @@ def queue(tmp_path: Path) -> MailQueue:
 
 
 def test_a_delivered_mail_leaves_with_its_task(queue: MailQueue) -> None:
-    """After success neither task nor spool folder is left; one whose id and body have the real
-    program's form, metadata that names body.html for a body.txt, is delivered too."""
+    """Neither task nor folder is left; a mail in the real program's form is delivered too."""
     folder = queue.root / "mailspool/mail-2026-11-20T09:46:04Z-a1b2c3d4"
     folder.mkdir(parents=True)
     (folder / "body.txt").write_text("the disk is full\n")
@@ -112,23 +111,18 @@ def test_a_mail_refused_for_good_is_dead(queue: MailQueue) -> None:
     assert meta.exists()
 
 
-@each(
-    ("spoil", "error"),
-    [
-        (lambda meta: meta.unlink(), "payload file not found: {meta}"),
-        (lambda meta: meta.write_text('MAIL_TO="a"\n'), "payload missing MAIL_BODY_FILE"),
-        (
-            lambda meta: (meta.parent / "body.txt").unlink(),
-            "body file not found: {meta.parent}/body.txt",
-        ),
-    ],
-    queue=MailQueue,
-)
+@each(("spoil", "error"), [
+    (lambda meta: meta.unlink(), "payload file not found: {meta}"),
+    (lambda meta: meta.write_text('MAIL_TO="a"\n'), "payload missing MAIL_BODY_FILE"),
+    (
+        lambda meta: (meta.parent / "body.txt").unlink(),
+        "body file not found: {meta.parent}/body.txt",
+    ),
+], queue=MailQueue)  # fmt: skip
 def test_a_broken_mail_is_dead_in_the_contracts_words(
     queue: MailQueue, spoil: Callable[[Path], object], error: str
 ) -> None:
-    """A spool folder without its parts fails for good with the real program's message, without
-    an attempt; log and delivery records have it."""
+    """Without its parts it fails for good and untried; log and delivery records have it."""
     task, meta = queue.add()
     spoil(meta)
     queue.run()

@@ -18,11 +18,10 @@ from engine.policy import RetryPolicy, contract_retries, retries_of, shipped_ret
 from engine.schedules import exponential
 from engine.store import Gone, Store, Unavailable
 from engine.work.handlers import Context, Failed, Fatal
-from engine.work.outcomes import rescue_tasks, task_after_failure
+from engine.work.outcomes import rescue_tasks
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker, WorkerResult
 from tests.engine.task_builders import NOW, Clock, a_task, tasks_in
-from tests.tables import each
 
 WHY = "worker ended while it ran: PID 4711 is gone"
 
@@ -34,8 +33,7 @@ def store() -> MemoryStore:
 
 
 def test_an_orphan_waits_like_any_failed_task(store: MemoryStore) -> None:
-    """A claimed task without a worker is pending again, one attempt and one wait later; rescued
-    again, there is nothing to rescue."""
+    """It is pending one attempt and one wait later; rescued again, there is nothing to rescue."""
     store.swap(None, a_task(description="the orphan"))
     list(store.take(NOW, "the dead", 1))
     (outcome,), again = (rescue_tasks(store, contract_retries(), NOW + 0.7, WHY) for _ in "12")
@@ -91,24 +89,6 @@ def test_a_task_that_another_finishes_meanwhile_is_left_alone() -> None:
     assert [(t.id, t.state) for t in tasks_in(store)] == [(a_task(2).id, State.PENDING)]
 
 
-@each(
-    ("attempts", "state", "counted", "due"),
-    [
-        (None, State.PENDING, 1, NOW + 60),
-        (0, State.PENDING, 1, NOW + 60),
-        (1, State.PENDING, 2, NOW + 120),
-        (2, State.PENDING, 3, NOW + 240),
-        (3, State.DEAD, 3, 0.0),
-        (9, State.DEAD, 9, 0.0),
-    ],
-)
-def test_the_contracts_table(attempts: int | None, state: State, counted: int, due: float) -> None:
-    """Failures wait 60, 120 and 240 s; the fourth one is the last, with three attempts counted."""
-    task = a_task(state=State.ACTIVE, attempts=attempts)
-    after = task_after_failure(task, "no", contract_retries(), NOW + 0.9)
-    assert (after.state, after.attempts, after.due, after.error) == (state, counted, due, "no")
-
-
 def refuse_edge(store: Store, start: State, end: State, why: str) -> None:
     """Let a store refuse a change."""
     edge = store.edges[start, end]._replace(refusal=why)
@@ -128,8 +108,6 @@ def test_a_task_that_may_not_be_given_up_stays_claimed(store: MemoryStore, refus
     assert task.state is (State.ACTIVE if refused else State.DEAD)
     assert str(outcome.error or "") == refused
 
-
-# ---- a store that keeps nothing dead, and workers without a lock
 
 DAY = 86_400.0
 POLICY = retries_of(exponential(900, 14_400))._replace(lifetime=5 * DAY)
@@ -183,8 +161,7 @@ def test_a_task_given_up_leaves_where_no_dead_are_kept(spool: KannaderStore, clo
 
 
 def test_a_task_whose_end_is_unreported_stays_claimed(spool: KannaderStore, clock: Clock) -> None:
-    """Where the report fails, the task is not lost; where the store would refuse its end, nothing
-    is reported. Both outcomes are owed."""
+    """Its end is owed, also where the store would refuse it, which is not reported."""
 
     def refuse(task: Task) -> None:
         raise Unavailable("the disk is full")

@@ -1,7 +1,5 @@
 """The worker: the tasks it claims, the outcome it stores for each, its lock, stops and waits."""
 
-import errno
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,19 +21,9 @@ from engine.model import Edge, Missing, Move, Outcome, Problem, State, Task
 from engine.policy import Rate, RetryPolicy, contract_retries, retries_of, shipped_retries
 from engine.schedules import fixed, stepped
 from engine.store import ClaimRules, Gone, Store, Unavailable
-from engine.system import files
+from engine.work import handlers
 from engine.work.claiming import LACK_REPORT_SECONDS, RESCAN_INTERVAL_SECONDS, Claimer, Slots
-from engine.work.handlers import (
-    CONTRACT_KINDS,
-    Context,
-    Failed,
-    Fatal,
-    Handler,
-    HandlerResult,
-    Lacking,
-    Postponed,
-    Retry,
-)
+from engine.work.handlers import Context, Failed, Fatal, Handler, HandlerResult, Postponed, Retry
 from engine.work.outcomes import Owed
 from engine.work.running_tasks import Claim, FinishedTask
 from engine.work.services import WorkerServices
@@ -140,7 +128,7 @@ def test_a_lack_of_the_worker_is_no_attempt(queue: WorkQueue) -> None:
 
     def lacks(task: Task, context: Context) -> None:
         tried.append(queue.clock())
-        raise Lacking(lack)
+        raise handlers.Lacking(lack)
 
     tasks, other = queue.fill(3, "scarce"), queue.add("plain", 9)
     worker = queue.worker({"scarce": lacks, "plain": does}, alert=alerts.append)
@@ -195,8 +183,7 @@ def waits_for(event: threading.Event) -> Handler:
 
 @each("count", [1, 2])
 def test_handlers_use_as_many_threads_as_run_at_a_time(count: int) -> None:
-    """A handler that starts after another has ended runs on the same thread, in each run; when the
-    run ends, the threads end."""
+    """A handler runs on the thread of one that has ended; when the run ends, the threads end."""
     queue = WorkQueue()
     for _ in range(2):
         used, together = set[threading.Thread](), threading.Barrier(count)
@@ -213,8 +200,7 @@ def test_handlers_use_as_many_threads_as_run_at_a_time(count: int) -> None:
 
 
 def test_the_thread_of_an_ended_handler_claims_the_next_task(queue: WorkQueue) -> None:
-    """While the worker's thread waits, the thread of a handler stores the outcome and claims the
-    next task; what is raised there ends the run."""
+    """It stores the outcome while the worker's thread waits; what it raises ends the run."""
     queue.fill(3)
     asked: list[str] = []
 
@@ -230,11 +216,8 @@ def test_the_thread_of_an_ended_handler_claims_the_next_task(queue: WorkQueue) -
     assert len(queue.tasks()) == 1
 
 
-def test_a_free_slot_is_waited_for_by_the_workers_own_thread(
-    queue: WorkQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A handler's thread that leaves a slot free wakes the worker's thread, which computes how long
-    it may wait: a task to be retried is due before the end of its present wait."""
+def test_the_worker_waits_for_free_slots(queue: WorkQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It computes its wait again: a task to be retried is due before the present one ends."""
     monkeypatch.setattr(queue_lock, "HEARTBEAT_SECONDS", 3600.0)
     went_on, looked = threading.Event(), threading.Event()
 
@@ -261,8 +244,7 @@ def test_a_free_slot_is_waited_for_by_the_workers_own_thread(
 
 
 def test_after_an_error_no_handlers_thread_goes_on(queue: WorkQueue) -> None:
-    """What was raised on the thread of a handler ends the run: another handler that ends before the
-    worker's own thread goes on claims no task."""
+    """Another handler that ends before the worker's own thread goes on claims no task."""
     _, _, third = queue.fill(3)
     asked: list[str] = []
 
@@ -295,8 +277,7 @@ def test_a_handler_that_ends_after_its_worker_changes_nothing(queue: WorkQueue) 
 
 
 def test_a_task_that_succeeds_leaves_the_queue(queue: WorkQueue) -> None:
-    """The handler gets the task as it was claimed; after it returned the task is gone, counted, and
-    logged in the contract's words."""
+    """The handler gets it as claimed; then it is gone, counted, logged in the contract's words."""
     seen: list[tuple[Task, Task]] = []
     task = queue.add(payload="/some/where")
     handled: dict[str, Handler] = {"job": lambda task, _: seen.append((task, queue.now(task)))}
@@ -314,19 +295,15 @@ def test_a_task_that_succeeds_leaves_the_queue(queue: WorkQueue) -> None:
     ]
 
 
-@each(
-    ("changes", "wait"),
-    [
-        ({}, ", waited 42.5s"),
-        ({"due": NOW + 40.0}, ", waited 2.5s"),
-        ({"due": NOW + 40.0, "attempts": 2, "error": "busy"}, ", waited 2.5s"),
-        ({"attempts": 1, "error": "busy"}, ""),
-        ({"error": "busy"}, ""),
-    ],
-)
+@each(("changes", "wait"), [
+    ({}, ", waited 42.5s"),
+    ({"due": NOW + 40.0}, ", waited 2.5s"),
+    ({"due": NOW + 40.0, "attempts": 2, "error": "busy"}, ", waited 2.5s"),
+    ({"attempts": 1, "error": "busy"}, ""),
+    ({"error": "busy"}, ""),
+])  # fmt: skip
 def test_a_start_logs_how_long_the_task_was_due(changes: dict[str, Any], wait: str) -> None:
-    """In a queue whose ids have no time, the line of a start has the seconds since the creation or
-    the due time; nothing for a task that ran before and whose due time was reset."""
+    """Where ids have no time, the seconds since it was due; none if it ran before and was reset."""
     queue = WorkQueue()
     task = queue.add(**changes)
     queue.clock.now = NOW + 42.5
@@ -362,7 +339,7 @@ def test_a_task_that_fails_waits_longer_each_time_and_is_given_up(
     ]
 
 
-NO, SLOW = "no such list", "slow down"
+NO, SLOW, NO_TOKEN = "no such list", "slow down", "no token for $here"
 LATER, NOT_YET = "waits: slow down", "waits: no token for _here"
 GIVEN_UP, EXHAUSTED = "cannot succeed, moving to dead", "exhausted retries (4/4), moving to dead"
 RETRIED = "failed (attempt 1/4), retry in {}s"
@@ -370,15 +347,7 @@ ENDS: dict[str, tuple[BaseException | None, int, State, float, int, str, str]] =
     "fatal": (Fatal(NO), 0, State.DEAD, 0, 0, NO, GIVEN_UP),
     "chosen wait": (Retry(7, SLOW), 0, State.PENDING, 7, 1, SLOW, RETRIED.format(7)),
     "fourth failure": (Retry(7, SLOW), 3, State.DEAD, 0, 3, SLOW, EXHAUSTED),
-    "not begun": (
-        Postponed(NOW + 90, "no token for $here"),
-        0,
-        State.PENDING,
-        90,
-        0,
-        NOT_YET,
-        NOT_YET,
-    ),
+    "not begun": (Postponed(NOW + 90, NO_TOKEN), 0, State.PENDING, 90, 0, NOT_YET, NOT_YET),
     "due before now": (Postponed(0.0, SLOW), 0, State.PENDING, 1, 0, LATER, LATER),
 }
 """Raised, attempts before; state, seconds to wait, attempts, stored error, line of the log."""
@@ -401,8 +370,7 @@ ENDS |= {
 
 @pytest.mark.parametrize("end", ENDS)
 def test_an_error_of_a_handler_decides_what_becomes_of_its_task(queue: WorkQueue, end: str) -> None:
-    """Any exception fails the task with its text made plain, and never ends the worker; what was
-    not begun counts neither as an attempt nor as a retry or failure."""
+    """Any exception fails the task in plain text; what was not begun is no attempt or failure."""
     error, before, state, wait, attempts, stored, line = ENDS[end]
     task, other = queue.add(attempts=before), queue.add("other", 2)
     handled = {"other": does} | ({"job": fails(error)} if error else {})
@@ -437,8 +405,7 @@ def test_a_task_that_left_meanwhile_is_left_alone(queue: WorkQueue) -> None:
 
 
 def test_one_run_does_one_task_and_until_idle_all(queue: WorkQueue) -> None:
-    """A timer's run does one task at most, the first in order; working until idle does everything
-    that is due, also what was added meanwhile."""
+    """A timer's run does the first one at most; until idle all that is due, also what was added."""
     later, (_, second, third) = queue.add(number=9, due=NOW + 1), queue.fill(3)
 
     def handler(task: Task, context: Context) -> None:
@@ -449,16 +416,6 @@ def test_one_run_does_one_task_and_until_idle_all(queue: WorkQueue) -> None:
     assert sorted(queue.tasks()) == [second.id, third.id, later.id]
     assert queue.run({"job": handler}).done == 3
     assert queue.tasks() == {later.id: State.PENDING}
-
-
-def test_a_contract_kind_without_handler_is_never_claimed() -> None:
-    """A kind whose meaning the contract fixes waits for its handler, and holds up no other kind."""
-    for kind in sorted(CONTRACT_KINDS):
-        queue = WorkQueue()
-        waiting, _ = queue.add(kind), queue.add("zebra")
-        run = queue.run({"zebra": does})
-        assert queue.now(waiting) == waiting and queue.tasks() == {waiting.id: State.PENDING}
-        assert run.refused == {kind: "no handler configured"}
 
 
 class Together:
@@ -480,15 +437,20 @@ class Together:
             self._running[task.kind] -= 1
 
 
-def test_a_contract_kind_never_runs_beside_itself() -> None:
-    """With room for four, one task of a contract kind runs beside three others, and the next of
-    its kind only when it is done."""
-    for kind in sorted(CONTRACT_KINDS):
+def test_a_contract_kind_runs_alone_and_by_its_handler_only() -> None:
+    """One of its tasks runs beside others; without its handler it waits and holds up no other."""
+    for kind in sorted(handlers.CONTRACT_KINDS):
         queue, handler = WorkQueue(), Together(4, alone=kind)
         for name in (kind, "zebra"):
             queue.fill(3, name)
         run = queue.run({kind: handler, "zebra": handler}, concurrency=4)
         assert (run.done, run.failed, handler.most) == (6, 0, {kind: 1, "zebra": 3})
+    for kind in sorted(handlers.CONTRACT_KINDS):
+        queue = WorkQueue()
+        waiting, _ = queue.add(kind), queue.add("zebra")
+        run = queue.run({"zebra": does})
+        assert queue.now(waiting) == waiting and queue.tasks() == {waiting.id: State.PENDING}
+        assert run.refused == {kind: "no handler configured"}
 
 
 def test_no_more_run_than_there_is_room_for() -> None:
@@ -560,8 +522,7 @@ def contested(error: Exception | None = None) -> Any:
 
 
 def test_a_token_lost_to_a_rival_costs_no_attempt(queue: WorkQueue) -> None:
-    """When another process was faster with the last token, or the buckets cannot be written, the
-    task is given back uncounted, and its handler never ran."""
+    """Nor buckets that cannot be written: the task is given back, and its handler never ran."""
     task, handled = queue.add(), {"job": fails(Failed("ran"))}
     run = queue.run(handled, limits=contested())
     assert (run.done, run.failed, queue.is_unchanged(task)) == (0, 0, True)
@@ -591,8 +552,7 @@ def test_a_run_for_one_task_goes_on_to_one_that_can_be_done(queue: WorkQueue) ->
 
 
 def test_a_shut_gate_keeps_its_kind_and_no_other(queue: WorkQueue) -> None:
-    """While a kind is not to be claimed, its tasks stay as they are; others are done. It is asked
-    once for each scan, however many tasks wait."""
+    """Its tasks stay as they are, others are done; it is asked once for each scan."""
     waiting, behind = queue.fill(3, "mail"), queue.add("zebra")
     asked = Counter[str]()
 
@@ -622,9 +582,8 @@ def test_a_gate_that_says_when_it_opens_is_asked_again_then(queue: WorkQueue) ->
 
 
 def test_orphans_are_rescued_once(queue: WorkQueue, tmp_path: Path) -> None:
-    """A task that a dead worker left claimed is failed once when the next one starts, and waits its
-    turn like any failed task; one that ended its worker for the fourth time is dead. When the lock
-    was taken over, the error says from which process."""
+    """A task left claimed is failed once by the next worker, and waits like any; the fourth time it
+    is dead. The error names the process from which the lock was taken over."""
     task, last = queue.add(), queue.add(number=2, attempts=3)
     list(queue.store.take(NOW, "the dead", 2))
     runs = [queue.worker({"job": does}).process_next().done for _ in "12"]
@@ -661,8 +620,7 @@ def test_a_worker_that_lost_its_lock_touches_nothing(queue: WorkQueue, tmp_path:
 
 
 def test_the_lock_is_renewed_while_it_works(queue: WorkQueue, tmp_path: Path) -> None:
-    """A worker renews its lock between its tasks, however many there are, and gives handlers the
-    lock's descriptor for the programs that they start."""
+    """Between its tasks; handlers get the lock's descriptor for the programs that they start."""
     path, given = tmp_path / "queue.lock", list[tuple[str, tuple[int, ...]]]()
 
     def handler(task: Task, context: Context) -> None:
@@ -729,9 +687,8 @@ def pass_a_third(queue: WorkQueue, worker: Worker, store: LeasedStore) -> None:
 
 
 def test_a_lease_is_renewed_while_its_task_runs(queue: WorkQueue) -> None:
-    """At each third of a lease it is extended by its whole length; the handler sees the new one. If
-    the store cannot do it now, or cannot tell whether it was done, it is asked again a third later.
-    """
+    """At each third of a lease it is extended by its whole length, as the handler sees; if the
+    store cannot, or cannot tell, it is asked again a third later."""
     store = LeasedStore(queue.memory)
 
     def handler(task: Task, context: Context) -> None:
@@ -753,8 +710,7 @@ def test_a_lease_is_renewed_while_its_task_runs(queue: WorkQueue) -> None:
 
 @pytest.mark.parametrize("error", [None, Failed("no"), Postponed(0.0, "not now")])
 def test_a_lost_lease_cancels_its_handler(queue: WorkQueue, error: Exception | None) -> None:
-    """However the handler then ends, the task stays as the other process left it, and is counted
-    only as gone; the log has the reason."""
+    """However that ends, the task stays as the other process left it, and counts only as gone."""
     store, cancelled = LeasedStore(queue.memory), list[bool]()
 
     def handler(task: Task, context: Context) -> None:
@@ -795,9 +751,8 @@ def test_a_hanging_handler_loses_its_lease(queue: WorkQueue) -> None:
 
 
 def test_stop_finishes_what_runs_and_a_second_stop_cancels_it(queue: WorkQueue) -> None:
-    """A worker that is stopped claims nothing more and ends when its running tasks are done; at a
-    second stop its handlers end now, which counts as an attempt. One that is stopped before its
-    first claim does nothing."""
+    """A stopped worker claims no more and ends with its tasks; at a second stop its handlers end
+    now, which counts as an attempt. Stopped before a claim it does nothing."""
 
     def handler(task: Task, context: Context) -> None:
         worker.stop()
@@ -829,17 +784,6 @@ def started(worker: Worker) -> Iterator[list[WorkerResult]]:
     yield runs
     worker.stop()
     thread.join(PATIENCE)
-
-
-def test_a_waiting_worker_is_woken_by_a_change(queue: WorkQueue) -> None:
-    """A worker with nothing to do waits; when it is notified it scans, and does what came."""
-    done = threading.Event()
-    worker = queue.worker({"job": lambda task, context: done.set()})
-    with started(worker) as runs:
-        queue.add()
-        worker.wake()
-        assert done.wait(PATIENCE)
-    assert (runs, queue.tasks()) == ([WorkerResult(done=1)], {})
 
 
 def on_disk(folder: Path, clock: Callable[[], float]) -> NftbanStore:
@@ -916,8 +860,7 @@ WAITS = [60, 120, 240, 480, 900, 900]
 
 @pytest.mark.parametrize("what", ["take", "look"])
 def test_a_failing_disk_is_asked_less_and_less_often(queue: WorkQueue, what: str) -> None:
-    """60, 120, 240 s, ...: no scan before its time, each refusal logged; after a good round the
-    waits begin again."""
+    """No scan before its time, each refusal logged; after a good round the waits begin again."""
     store = Refusing(queue.memory)
     worker = queue.worker({"job": does}, store=store)
     queue.clock.now += RESCUE_INTERVAL_SECONDS  # then it scans for lapsed claims as well
@@ -942,8 +885,7 @@ def test_a_failing_disk_is_asked_less_and_less_often(queue: WorkQueue, what: str
 
 
 def test_a_clock_set_back_keeps_no_worker_waiting(queue: WorkQueue) -> None:
-    """A store is asked again in a minute, though the clock now shows yesterday; a run until nothing
-    is due reports that the store could not be asked."""
+    """A store is asked again in a minute; a run until nothing is due reports that it was not."""
     store = Refusing(queue.memory)
     store.refuses = {"take"}
     worker = queue.worker({"job": does}, store=store)
@@ -999,8 +941,7 @@ def test_each_outcome_is_tried_again_for_itself(queue: WorkQueue) -> None:
 def test_outcomes_of_tasks_that_end_together_are_stored_together(
     queue: WorkQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One group commit has the outcomes of all tasks that finished since the last wake-up; one that
-    is refused stays owed, one that another process moved is left alone."""
+    """In one group commit; a refused one stays owed, one that another process moved is left."""
     store, groups = Refusing(queue.memory), list[list[str]]()
     worker, swap_all = queue.worker({"job": does}, store=store), store.swap_all
     queue.fill(4)
@@ -1024,8 +965,7 @@ def test_outcomes_of_tasks_that_end_together_are_stored_together(
 
 
 def test_a_worker_that_ends_tries_its_outcomes_once_more(queue: WorkQueue) -> None:
-    """However long an outcome still had to wait: else its task would stay claimed, and be done
-    again. So does a run until nothing is due."""
+    """However long one had to wait: else its task would be done again. So does a run until idle."""
     store, worker, _ = owing(queue, 1)
     store.refuses = ()
     worker.stop()
@@ -1043,22 +983,13 @@ def test_a_worker_that_ends_tries_its_outcomes_once_more(queue: WorkQueue) -> No
     assert store.asked == 2  # immediately, and once more; then it rested until the end
 
 
-def test_an_outcome_that_cannot_be_stored_is_owed(
-    queue: WorkQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_outcome_that_cannot_be_stored_is_owed(queue: WorkQueue) -> None:
     """Without its outcome stored, a task stays claimed and counts neither as done nor as failed."""
-    store = on_disk(tmp_path, queue.clock)
-
-    def refuse(name: str, *, dir_fd: int | None = None) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    def handler(task: Task, context: Context) -> None:
-        monkeypatch.setattr(files, "unlink", refuse)
-
-    run = queue.worker({"job": handler}, store=store).process_next()
+    store, task = Refusing(queue.memory), queue.add()
+    store.refuses = {task.id}
+    run = queue.worker({"job": does}, store=store).process_next()
     assert (run.done, run.failed, run.owed, queue.tallies) == (0, 0, 1, {})
-    assert [type(item) for item in store.scan({"work"})] == [Task]
-    assert len(queue.logged("cannot be stored")) == 1
+    assert (queue.states(), len(queue.logged("cannot be stored"))) == ([State.ACTIVE], 1)
 
 
 def test_housekeeping_comes_once_a_run(queue: WorkQueue) -> None:
@@ -1071,8 +1002,7 @@ def test_housekeeping_comes_once_a_run(queue: WorkQueue) -> None:
 
 
 def test_a_kind_has_its_own_retry_policy(queue: WorkQueue) -> None:
-    """Its waits and their number count, also for an attempt whose worker ended; other kinds have
-    those of the queue."""
+    """It counts also for an attempt whose worker ended; other kinds have that of the queue."""
     policy = contract_retries()._replace(by_kind={"own": stepped([5, 7], limit=2)})
     own, other = queue.add("own", 1), queue.add("job", 2)
     for wait in (5, 7):
@@ -1086,8 +1016,7 @@ def test_a_kind_has_its_own_retry_policy(queue: WorkQueue) -> None:
 
 
 def test_a_row_is_named_once_the_store_has_the_outcome(queue: WorkQueue) -> None:
-    """Of a task that was done or cannot succeed; not of one that is retried, nor of one that
-    another process took."""
+    """Of a task done or without hope; not of one retried, nor of one that another process took."""
     named: list[tuple[str, State | None]] = []
 
     def after(task: Task, row: str) -> None:
@@ -1101,11 +1030,9 @@ def test_a_row_is_named_once_the_store_has_the_outcome(queue: WorkQueue) -> None
         "done": lambda task, context: HandlerResult({"status": 200}, "done"),
         "fatal": fails(Fatal("[HTTP_404] no", row="fatal")),
         "kept": lambda task, context: HandlerResult(None, ""),
-        "plain": lambda task, context: {"status": 200},
-        "fatal kept": fails(Fatal("no")),
-        "failed": fails(Failed("no")),
-        "lost": lose,
-    }
+        "plain": lambda task, context: {"status": 200}, "fatal kept": fails(Fatal("no")),
+        "failed": fails(Failed("no")), "lost": lose,
+    }  # fmt: skip
     for number, kind in enumerate(handled):
         queue.add(kind, number)
     queue.run(handled, after_outcome=after)
@@ -1142,8 +1069,7 @@ def gone_once(*tasks: Task) -> Callable[[Task], bytes]:
 
 
 def test_a_handler_gets_the_data_of_its_kinds(queue: WorkQueue) -> None:
-    """The worker reads it before the handler starts; a task that another process has changed by
-    then is given back and not run."""
+    """It is read before the handler starts; a task changed by then is given back and not run."""
     got: list[tuple[str, bytes | None]] = []
 
     def handler(task: Task, context: Context) -> None:
@@ -1230,10 +1156,8 @@ class Fetching(MemoryStore):
         self.after: Callable[[], None] = lambda: None
         """Called after each step."""
 
-    def _swap_and_take(
-        self, moves: Sequence[Move], *claim: Any
-    ) -> tuple[list[Outcome], list[Task]]:
-        outcomes, tasks = list(self.swap_all(moves)), list(self.take(*claim))
+    def _swap_and_take(self, moves: Sequence[Move], *ask: Any) -> tuple[list[Outcome], list[Task]]:
+        outcomes, tasks = list(self.swap_all(moves)), list(self.take(*ask))
         self.fetched.append([task.id for task in tasks])
         self.stored += [move.new for move in moves]
         self.after()
@@ -1247,8 +1171,7 @@ class Fetching(MemoryStore):
 
 
 def test_a_task_that_was_fetched_before_a_stop_is_run(queue: WorkQueue) -> None:
-    """A store claims the next task together with an outcome, and the worker is stopped in between:
-    that task is run, no other one is claimed, and none stays claimed."""
+    """It was claimed together with an outcome; no other is claimed, and none stays claimed."""
     store, tasks = Fetching(queue.memory), queue.fill(3)
     worker = queue.worker({"job": does}, store=store)
     store.after = worker.stop
@@ -1258,8 +1181,7 @@ def test_a_task_that_was_fetched_before_a_stop_is_run(queue: WorkQueue) -> None:
 
 
 def test_an_outcome_that_is_tried_again_fetches_no_task(queue: WorkQueue) -> None:
-    """At the end of a run an outcome is stored that was refused before; a task that came meanwhile
-    is not claimed with it, as no handler would run it."""
+    """A task that came meanwhile is not claimed with it, as no handler would run it."""
     store, task = Fetching(queue.memory, refusals=2), queue.add(number=1)
 
     def log(level: str, text: str) -> None:
@@ -1271,8 +1193,7 @@ def test_an_outcome_that_is_tried_again_fetches_no_task(queue: WorkQueue) -> Non
 
 
 def test_a_task_given_back_fetches_no_other(queue: WorkQueue) -> None:
-    """A task whose data is gone is given back, maybe while others of its lot are not started: no
-    task more is claimed with that."""
+    """Its data is gone, maybe while others of its lot are not started: no more is claimed."""
     store = Fetching(queue.memory)
     store.claim_rules = store.claim_rules._replace(read_data=gone_once(queue.fill(3)[0]))
     assert queue.run({"job": does}, store=store, data_kinds={"job"}).done == 3
@@ -1280,8 +1201,7 @@ def test_a_task_given_back_fetches_no_other(queue: WorkQueue) -> None:
 
 
 def test_fetched_tasks_keep_the_slots_of_their_kind(queue: WorkQueue) -> None:
-    """Two tasks end together, and the store asks for two others before either starts: of a kind
-    with one slot only one is fetched."""
+    """If the store is asked for two before either starts, a kind with one slot gets one."""
     store, slots = Fetching(queue.memory), {"a": 1, "b": 1}
     worker = queue.worker({"a": does, "b": does}, store=store, concurrency=2, slots=slots)
     worker._fetches = True
@@ -1312,8 +1232,7 @@ def test_a_single_run_fetches_no_other_task(queue: WorkQueue) -> None:
 
 
 def test_a_store_that_claims_lots_gets_no_more_than_fit(queue: WorkQueue) -> None:
-    """It is asked for all tasks of a lot before the first starts: no kind exceeds its slots, and
-    none of the worker's limits is exceeded."""
+    """Asked for all of a lot before the first starts, no kind exceeds its slots, nor the worker."""
     asked, handler = list[int](), Together(3)
 
     class Lots(MemoryStore):

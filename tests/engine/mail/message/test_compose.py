@@ -1,10 +1,11 @@
 """Compose a mail: headers, parts, page, logo; any content is read back as it was given."""
 
-from __future__ import annotations
-
 import email
 import email.policy
+import os
 import re
+import subprocess
+import sys
 import unicodedata
 from email.header import decode_header, make_header
 from email.headerregistry import Address, AddressHeader
@@ -23,16 +24,15 @@ from engine.mail.message.compose import MAX_SUBJECT_LENGTH, compose_mail
 from engine.mail.message.content import Content
 from engine.mail.model import BadMail, Mail
 from engine.text.html_text import html_to_text
-from tests.engine.mail.message.other_process import output_elsewhere
+from tests.engine.mail.message import test_bounce
+from tests.engine.task_builders import ROOT
 from tests.tables import each
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "mail"
-
 HOST = Host("host.example.org", "192.0.2.7")
 NOW = 1_767_787_262.75
 ID = "mail-20260107T120102Z-a1b2c3d4"
 TO = "admin@example.com"
-
 PLAIN = MailSettings(html=False, templates="/nonexistent", **NFTBAN_NAMES)
 HTML = PLAIN._replace(html=True, show_version=False)
 
@@ -177,12 +177,15 @@ def test_a_mail_is_for_one_address(recipient: str) -> None:
 
 
 def test_another_process_makes_the_same_bytes() -> None:
-    """Hash seed and time zone of a process do not change a mail."""
-    script = (
-        "import sys; from tests.engine.mail.message.test_compose import *; "
-        "sys.stdout.buffer.write(made(TEXT, 'x', HTML).data)"
-    )
-    assert output_elsewhere(script) == made(TEXT, "x", HTML).data
+    """Hash seed and time zone of a process change no mail and no bounce."""
+    program = """if True:
+        import sys
+        from tests.engine.mail.message.test_compose import *
+        sys.stdout.buffer.write(made(TEXT, "x", HTML).data + test_bounce.made())"""
+    other = {"TZ": "Asia/Tokyo", "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}
+    argv, env = [sys.executable, "-P", "-c", program], os.environ | other
+    here = made(TEXT, "x", HTML).data + test_bounce.made()
+    assert subprocess.run(argv, stdout=subprocess.PIPE, check=True, env=env).stdout == here
 
 
 @each(("name", "mail"), [
@@ -195,9 +198,6 @@ def test_another_process_makes_the_same_bytes() -> None:
 def test_whole_mails_are_those_of_the_golden_files(name: str, mail: Mail) -> None:
     """Text, text in a page, a page, and a page for a recipient who wants text."""
     assert mail.data == (GOLDEN / f"{name}.eml").read_bytes()
-
-
-# ---- headers
 
 
 def test_headers_have_the_given_values() -> None:
@@ -251,9 +251,6 @@ def test_bad_values_are_refused() -> None:
     with pytest.raises(BadMail):
         made(recipient="root")
     assert made(recipient="root", settings=PLAIN._replace(strict=False)).recipient == "root"
-
-
-# ---- parts
 
 
 def test_a_boundary_within_the_content_is_not_used() -> None:
@@ -329,9 +326,6 @@ def test_an_encoded_body_has_lines_of_76_characters() -> None:
     for text in ("é" + "x" * 1000, "é" * 1000, "x" * 10_000):
         body = made(text).data.partition(b"\n\n")[2]
         assert max(map(len, body.split(b"\n"))) <= 76
-
-
-# ---- links in a page's text
 
 
 @each(("page", "text"), [

@@ -1,7 +1,5 @@
 """The content of a mail: words, or a file that may be mailed; text or HTML."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -61,9 +59,6 @@ def allowed(tmp_path: Path) -> Allowed:
     return Allowed(tmp_path)
 
 
-# ---- words
-
-
 @each("words", [
     "Hello", "", "/ is full", "/no/such/file", "/etc/passwd/too", "/help\nand more", "/var/\0",
     "/\ud800", "/" + "x" * 5000, "relative/report.txt", "../data/report.txt", "~/report.txt",
@@ -73,9 +68,6 @@ def test_words_that_are_no_path_are_text(words: str, allowed: Allowed) -> None:
     """Words that only look like a path are the content."""
     content = load_content(words, allowed.settings())
     assert content == Content(words.replace("\ud800", "\ufffd"), html=False)
-
-
-# ---- files
 
 
 def test_a_file_below_an_allowed_folder_is_read(allowed: Allowed) -> None:
@@ -115,9 +107,8 @@ LINK = "a symbolic link, not followed"
     *((f"FOLDER/{path}", "not a regular file") for path in ("fifo", "folder", "socket")),
 ], allowed=Allowed)  # fmt: skip
 def test_a_file_that_may_not_be_mailed_is_refused(allowed: Allowed, path: str, why: str) -> None:
-    """A path is written plainly and is inside of an allowed folder, also if a name begins alike; no
-    link is followed, nor a hard link of any user; no special file is waited for, and a missing
-    report is no text."""
+    """A path is plain and inside of an allowed folder; no link or foreign hard link is followed, no
+    special file is waited for, and a missing report is no text."""
     folder, evil = allowed.folder, allowed.above / "data-evil"
     evil.mkdir()
     for secret in (allowed.above / "secret", evil / "x"):
@@ -213,9 +204,6 @@ def test_an_unreadable_file_is_refused() -> None:
     assert "outside the folders" in second
 
 
-# ---- bytes
-
-
 @each(("data", "text"), [
     (b"caf\xe9 \xff\n", "caf\ufffd \ufffd\n"), (b"a\0b\r\n", "a\0b\r\n"),
     (b"\xef\xbb\xbfabc", "abc"), (b"", ""),
@@ -229,9 +217,6 @@ def test_any_bytes_of_a_file_become_text(allowed: Allowed, data: bytes, text: st
 def test_the_bytes_of_a_body_are_always_content(data: bytes, html: bool) -> None:
     """Nothing raises, and the text can be encoded again."""
     content_from_bytes(data, html).text.encode("utf-8")
-
-
-# ---- markup
 
 
 @each("text", [

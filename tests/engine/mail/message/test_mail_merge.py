@@ -1,20 +1,14 @@
 """Letters to many recipients: placeholders, values, and templates that are refused."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from engine.mail.message import mail_merge
 from engine.mail.message.content import Content
-from engine.mail.message.mail_merge import (
-    describe_missing_values,
-    load_merge_template,
-    merge_values,
-    placeholder_names,
-)
+from engine.mail.message.mail_merge import load_merge_template, merge_values, placeholder_names
 from engine.mail.model import BadMail
 from tests.tables import each
 
@@ -43,9 +37,8 @@ def test_values_are_escaped_in_html_and_not_in_the_subject() -> None:
     assert "<title>Hans &lt;b&gt;&quot;&amp;&quot;</title>" in merged.text
     assert subject == 'Hans <b>"&"'
     page = "<!doctype html><html><body>{number}</body></html>\n"
-    assert merge_values(Content(page, html=True), "x", VALUES)[0].text == page.replace(
-        "{number}", "7"
-    )
+    merged, _ = merge_values(Content(page, html=True), "x", VALUES)
+    assert merged.text == page.replace("{number}", "7")
 
 
 def test_a_letter_without_a_value_is_refused() -> None:
@@ -57,7 +50,7 @@ def test_a_letter_without_a_value_is_refused() -> None:
         with pytest.raises(BadMail, match=words):
             merge_values(Content(text, html=False, path="/t.txt"), subject, VALUES)
     assert placeholder_names("{a} {b_1} {1} {} {a b} { c } {d:x} {{e}}") == {"a", "b_1", "e"}
-    assert describe_missing_values("{a}", frozenset("a")) == ""
+    assert mail_merge.describe_missing_values("{a}", frozenset("a")) == ""
 
 
 @each(("name", "text", "html"), [

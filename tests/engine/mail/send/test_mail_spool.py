@@ -1,7 +1,5 @@
 """The mail spool: keep, read, mark, list and sweep mails, and refuse hostile files in it."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -28,7 +26,6 @@ ID = "mail-20261120T104000Z-0000000a"
 OTHER = "mail-20261120T104001Z-0000000b"
 THEIRS = "mail-2026-11-20T09:46:04Z-a96ebf3e"
 SUBJECT = "[ALERT] Service failed"
-
 needs_chown = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 
 
@@ -62,9 +59,6 @@ def theirs(spool: MailSpool, id: str = THEIRS) -> Path:
 def names(folder: str | Path) -> list[str]:
     """The names in a folder."""
     return sorted(path.name for path in Path(folder).iterdir())
-
-
-# Keep
 
 
 def test_a_mail_is_kept_as_the_contract_has_it(spool: MailSpool) -> None:
@@ -172,9 +166,6 @@ def test_files_made_by_root_belong_to_the_owner_of_the_spool(spool: MailSpool) -
     spool.mark_trying(mail, "curl", NOW)
     made = [Path(mail.folder), *Path(mail.folder).iterdir()]
     assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(12345, 12345)}
-
-
-# Read mails that other programs kept
 
 
 def test_a_mail_of_the_real_program_is_read(spool: MailSpool) -> None:
@@ -357,9 +348,6 @@ def test_a_mail_names_the_domain_of_its_recipients(to: str, domain: str) -> None
     assert spool_entry.find_domain(META.replace("admin@example.com", to).encode()) == domain
 
 
-# Mark
-
-
 def test_an_attempt_leaves_its_mark_until_its_end(spool: MailSpool) -> None:
     """A failed one restores a former doubt, or leaves none; an accepted one is sent for good."""
     mail = kept(spool)
@@ -418,24 +406,17 @@ def test_a_mail_is_removed_with_its_folder(spool: MailSpool) -> None:
         spool.mark_trying(mail, "curl", NOW)
 
 
-# List, count and sweep
-
-
-def test_mails_are_listed_by_age(spool: MailSpool) -> None:
-    """The oldest is first, in either form of name; a name without a time is last."""
+def test_a_spool_is_listed_by_age(spool: MailSpool) -> None:
+    """One never made is empty; else the oldest mail is first, one without a time last."""
+    assert list(spool.read_all()) == []
+    assert spool.depth_and_oldest(NOW) == (0, 0.0)
+    assert spool.sweep(lambda at: NOW - at) == []
+    assert not Path(spool.folder).exists()
     ids = ["mail-2026-01-07T12:01:01Z-b", "mail-20260107T120102Z-c", "mail-2026-01-07T12:01:03Z-a"]
     ids += ["mail-20270107T120102Z-a", "mail-odd"]
     for id in reversed(ids):
         kept(spool, id)
     assert [found.id for found in spool.read_all()] == ids
-
-
-def test_a_spool_that_was_never_made_is_empty(spool: MailSpool) -> None:
-    """Reading, counting and sweeping make no folder."""
-    assert list(spool.read_all()) == []
-    assert spool.depth_and_oldest(NOW) == (0, 0.0)
-    assert spool.sweep(lambda at: NOW - at) == []
-    assert not Path(spool.folder).exists()
 
 
 def test_waiting_mails_are_counted(spool: MailSpool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """Housekeeping makes the missing task of a spooled mail, once."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

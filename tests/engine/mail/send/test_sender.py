@@ -13,27 +13,13 @@ import pytest
 
 from engine.mail.message.content import Content
 from engine.mail.model import BadMail, Mail, MailError, NotSent, Waits
+from engine.mail.send import sender
 from engine.mail.send.mail_spool import Spooled
-from engine.mail.send.sender import (
-    TRANSPORT_RETRY_SECONDS,
-    Sender,
-    SendRequest,
-    SendResult,
-    SentMail,
-)
+from engine.mail.send.sender import Sender, SendRequest, SendResult, SentMail
 from engine.policy import Rate
+from tests import mail_sender
 from tests.engine.sample_mails import never
-from tests.mail_sender import (
-    NOW,
-    TASK,
-    Recorder,
-    SenderParts,
-    busy,
-    full_disk,
-    marks,
-    refusal,
-    spooled,
-)
+from tests.mail_sender import NOW, TASK, Recorder, SenderParts, busy, marks, refusal, spooled
 from tests.tables import each
 
 DEPTH = "nftban_mail_spool_depth"
@@ -99,9 +85,8 @@ def test_a_mail_without_a_recipient_waits_for_the_setting(tmp_path: Path) -> Non
     "-C/tmp/evil", "a@b@example.com", "x@example.com\nBcc: y", "b\u00fccher@example.com", "$(id)",
 ])  # fmt: skip
 def test_a_bad_recipient_is_not_tried_and_kept(tmp_path: Path, recipient: str) -> None:
-    """One attempt refuses it; with retries the mail is kept with that text, which is never taken
-    for another address, and its task dies at once; log, records and metrics say so. So it does if
-    another program has changed the recipient of a spooled mail into an option."""
+    """It is refused, or kept with its text, which is never taken for another address; its task dies
+    at once. So it does if another program made an option of a recipient."""
     parts = SenderParts(tmp_path, transport := Recorder())
     with pytest.raises(BadMail):
         parts.post().send("the disk is full", recipient)
@@ -160,7 +145,7 @@ def test_a_lost_mail_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Each recipient has its own result; each loss is recorded with both reasons."""
     (tmp_path / "log").mkdir()
     parts = SenderParts(tmp_path, transport := Recorder(refusal(), None, refusal()))
-    full_disk(monkeypatch, "mkdir")
+    mail_sender.full_disk(monkeypatch, "mkdir")
     ended = parts.post().send_with_retry("x", LIST, enqueue=parts.enqueue)
     found = [(each.sent, each.lost is not None) for each in ended]
     assert found == [(False, True), (True, False), (False, True)]
@@ -198,7 +183,7 @@ def test_a_divided_mail_reaches_each_recipient_once(
     earlier, *others = (f"{mail.id}-{n}" for n in (2, 3, 4))
     spool.store_mail(earlier, "d@example.com", "S", Content("one", html=False))
     with monkeypatch.context() as patch:
-        full_disk(patch, "replace_durably")
+        mail_sender.full_disk(patch, "replace_durably")
         with pytest.raises(MailError, match="No space left"):
             parts.deliver(payload)
     for other in others:
@@ -236,7 +221,7 @@ def test_a_mail_is_stored_before_the_first_pause(tmp_path: Path) -> None:
 def test_a_lost_copy_stops_no_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a full disk the attempts go on, with one complaint for each pause."""
     parts = SenderParts(tmp_path, transport := Recorder(busy(), busy()))
-    full_disk(monkeypatch, "mkdir")
+    mail_sender.full_disk(monkeypatch, "mkdir")
     assert parts.send().sent
     assert len(transport.accepted) == 1
     why = "the mail is lost if its sender is killed before the next attempt"
@@ -319,10 +304,8 @@ def test_the_last_wait_is_repeated(
 
 
 def test_a_refusal_for_good_is_not_retried(tmp_path: Path) -> None:
-    """A permanent refusal ends the attempts; the task fails once without asking again, and a
-    retry of the task by an operator attempts the mail, though no transport is looked for before.
-    At a later attempt the copy made before the pause becomes the spooled mail, with the refusal.
-    """
+    """It ends the attempts, and the task fails without asking again; an operator's retry asks. At a
+    later attempt the copy made before the pause becomes the spooled mail."""
     parts = SenderParts(tmp_path, transport := Recorder(refusal()))
     ended = parts.send()
     assert (ended.permanent, ended.attempts, parts.pauses) == (True, 1, [])
@@ -380,7 +363,8 @@ def test_without_a_transport_a_mail_is_spooled_without_an_attempt(
     assert parts.post().blocking_reason()[0] == why
     with pytest.raises(Waits, match="no mail transport") as waits:
         parts.deliver(ended.payload)
-    assert (waits.value.retry_at, marks(ended.payload)) == (NOW + TRANSPORT_RETRY_SECONDS, set())
+    assert waits.value.retry_at == NOW + sender.TRANSPORT_RETRY_SECONDS
+    assert marks(ended.payload) == set()
     assert parts.log() == log
     with pytest.raises(NotSent, match=why):
         parts.post().send("the disk is full")
@@ -435,7 +419,7 @@ def test_a_mail_that_cannot_be_spooled_leaves_nothing(
     """On a full disk the mail is lost, nothing of it is visible, no task names it."""
     (tmp_path / "mailspool").mkdir(0o750)
     parts = SenderParts(tmp_path, method="none")
-    full_disk(monkeypatch, call)
+    mail_sender.full_disk(monkeypatch, call)
     assert "No space left" in str(parts.send().lost)
     assert parts.queued == []
     assert [path for path in (tmp_path / "mailspool").iterdir() if path.name[0] != "."] == []
@@ -581,7 +565,7 @@ def test_an_accepted_mail_is_a_success_though_the_disk_is_full(
 ) -> None:
     """If the acceptance cannot be written down, that is a complaint and never a failure."""
     parts, payload = SenderParts(tmp_path, transport := Recorder()), spooled(tmp_path)
-    transport.watch = lambda: full_disk(monkeypatch, *calls)
+    transport.watch = lambda: mail_sender.full_disk(monkeypatch, *calls)
     parts.deliver(payload)
     assert len(transport.accepted) == 1
     assert "was sent, but that is not recorded in the spool" in parts.complaints[0]
@@ -686,9 +670,8 @@ def parsed(mail: Mail) -> EmailMessage[str, str]:
 
 
 def test_send_once_sends_what_the_caller_names(tmp_path: Path) -> None:
-    """Message-ID and further headers are the caller's, no value begins another header, and a later
-    attempt sends the same bytes; nothing is spooled. The caller hears of the acceptance before the
-    log has the result."""
+    """Message-ID and headers are the caller's, none begins another, and a later attempt sends the
+    same bytes. The caller hears of the acceptance before the log has it."""
     parts = SenderParts(tmp_path, transport := Recorder(busy()))
     with pytest.raises(NotSent):
         once(parts.post())

@@ -1,7 +1,5 @@
 """The file of suspended transports: shared by all processes, refused if damaged."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable
@@ -86,9 +84,7 @@ def test_a_damaged_file_stops_all_mail_and_is_kept(path: Path, content: bytes) -
     Path.mkdir, lambda path: path.symlink_to("/dev/null"), os.mkfifo,
     lambda path: opened(path).suspend("curl", NOW, "op", "") and path.chmod(0o666),
 ], path=suspended_file)  # fmt: skip
-def test_a_file_of_another_kind_or_of_any_user_is_not_believed(
-    path: Path, make: Callable[[Path], object]
-) -> None:
+def test_an_odd_file_or_owner_is_not_believed(path: Path, make: Callable[[Path], object]) -> None:
     """A folder, a link, a FIFO and a file that any user may write raise an error."""
     path.parent.mkdir(parents=True)
     make(path)

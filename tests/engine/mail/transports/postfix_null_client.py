@@ -35,8 +35,7 @@ SHARED = (("maildrop", 0o1730, "postdrop"), ("public", 0o2710, "postdrop"))
 
 
 class NullClient:
-    """A Postfix that takes mail by its sendmail and hands it to one relay; it is started without
-    `postfix start`, which would check the package for seconds."""
+    """A Postfix for one relay, started without `postfix start`, which checks for seconds."""
 
     def __init__(self, folder: Path) -> None:
         needs_root("Postfix starts as root")

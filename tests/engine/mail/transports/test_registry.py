@@ -334,7 +334,7 @@ def test_choosing_runs_nothing_and_changes_nothing(machine: Machine) -> None:
 
 
 def test_the_machine_is_examined_once(machine: Machine) -> None:
-    """The same transport is used as long as the process lives."""
+    """The same transport is used as long as the process lives; none behind it is examined."""
     machine.has(MSMTP)
     registry = machine.ways()
     first = registry.choose().transport
@@ -343,9 +343,6 @@ def test_the_machine_is_examined_once(machine: Machine) -> None:
     assert registry.choose().transport is first
     assert machine.chosen() == "postfix"
 
-
-def test_only_transports_before_the_used_one_are_examined() -> None:
-    """Each transport is examined once, and none behind the used one."""
     looks: list[str] = []
 
     class Counted(Recorder):
@@ -355,8 +352,8 @@ def test_only_transports_before_the_used_one_are_examined() -> None:
 
     absent = {"exim": "gone", "msmtp": "", "mailx": ""}
     given = {name: Counted(name=name, absent=why) for name, why in absent.items()}
-    registry = TransportRegistry(MailSettings(), given)
-    choices = [registry.choose() for _ in range(3)]
+    others = TransportRegistry(MailSettings(), given)
+    choices = [others.choose() for _ in range(3)]
     assert [choice.transport for choice in choices] == [given["msmtp"]] * 3
     whys = {name: why.reason for name, why in choices[0].why_not.items()}
     assert whys == {"postfix": "not there", "sendmail": "not there", "exim": "gone"}

@@ -1,7 +1,5 @@
 """Transports that run a program: recorders keep arguments, environment and input."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -77,10 +75,8 @@ TEXT = b"one\n ~!touch pwned\n ~~\n a ~ b\n.\n"
 def test_a_program_gets_envelope_and_mail_and_little_else(
     place: Place, name: str, words: tuple[str, ...], given: bytes
 ) -> None:
-    """Sender and recipient are arguments, the mail comes as it is; no header names a recipient.
-    Exim is asked to print why it refuses a mail; mailx makes the headers itself, so it gets the
-    text, of which no line is a command. Neither our environment nor our files nor our folder are
-    seen: above all no password."""
+    """Sender and recipient are arguments, the mail comes as it is, to mailx as a text without
+    commands. Our environment, files and folder are not seen, nor a password."""
     place.transport(name).send(MAIL, never)
     record = place.recorded()
     assert record["argv"] == [str(place.folder / PROGRAMS[name]), *words]
@@ -104,16 +100,10 @@ def test_exim_is_known_behind_the_name_sendmail(tmp_path: Path) -> None:
     assert (failure.value.word, str(failure.value)) == ("rejected_too_large", "message too big")
 
 
-@each("address", (
-    "", "-C/tmp/evil", "-oQ/tmp@example.com", "-bd", "-bd@example.com",
-    "b@example.com\nBcc: evil@example.net", "b@example.com\r\nRCPT TO:<evil@example.net>",
-    "b@example.com> NOTIFY=NEVER", "b@example.com evil@example.net",
-    "b@example.com,evil@example.net", "b@example.com;evil", "b@example.com\tx", "b@example.com\0",
-    "b@example.com\x1b[2J", "b\x85@example.com", "b\u202e@example.com", "|/bin/sh", "/etc/passwd",
-    "~root", '"a b"@example.com', "<b@example.com>", "$(id)@example.com", "`id`",
-    ":include:/etc/passwd", "|/bin/sh@example.com", "/etc/passwd@example.com",
-    "\u00e4@example.com", "\u0661@example.com",
-))  # fmt: skip
+@each("address", [
+    "", "-C/tmp/evil", "-bd@example.com", "b@example.com\nBcc: evil@example.net",
+    "b@example.com,evil@example.net", "|/bin/sh", "\u00e4@example.com",
+])  # fmt: skip
 @each("name", ["sendmail", "mailx"], place=Place)
 def test_no_program_gets_a_hostile_address(place: Place, name: str, address: str) -> None:
     """Option, list, file or command: refused for good, as recipient and as sender, in one line."""
@@ -155,9 +145,6 @@ READS = "cat > /dev/null\n"
 @each("name", PROGRAMS)
 @each(("script", "word"), [
     ("exit 0", "unavailable_not_read"),
-    (f"{READS}echo 'postdrop: warning: mail_queue_enter' >&2; exit 75", "unavailable_for_now"),
-    (f"{READS}exit 67", "rejected_unknown_user"), (f"{READS}exit 68", "dns_not_found"),
-    (f"{READS}kill -KILL $$", "unavailable_signal_9"),
     (f"{READS}echo 'msmtp: cannot connect to x: Connection refused'; exit 69", "connect_refused"),
     ("exec sleep 600", "timeout"),
 ], place=Place)  # fmt: skip

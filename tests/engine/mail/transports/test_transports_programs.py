@@ -1,7 +1,5 @@
 """Deliver by the installed curl, msmtp, mailx and Postfix to a scripted server on loopback."""
 
-from __future__ import annotations
-
 import email.policy
 import os
 import re
@@ -20,30 +18,12 @@ from engine.mail.transports.curl import Curl, quote_value, render_config, with_c
 from engine.mail.transports.installed import System
 from engine.mail.transports.local_programs import LocalTransport
 from engine.system import users
+from tests import smtp_server
+from tests.engine import sample_mails
 from tests.engine.mail.transports.postfix_null_client import NullClient
-from tests.engine.sample_mails import (
-    BODIES,
-    MANY_DOTS,
-    NASTY,
-    RECIPIENT,
-    SENDER,
-    a_mail,
-    never,
-    on_the_wire,
-)
+from tests.engine.sample_mails import BODIES, RECIPIENT, SENDER, a_mail, never, on_the_wire
 from tests.programs import a_script, needs, needs_root
-from tests.smtp_server import (
-    CUT,
-    DROP,
-    HOST,
-    STALL,
-    Certificate,
-    Server,
-    certificate,
-    refusing,
-    silent,
-    swallowing,
-)
+from tests.smtp_server import CUT, DROP, HOST, STALL, Certificate, Server, refusing, silent
 from tests.tables import each
 
 
@@ -101,9 +81,6 @@ TRANSPORTS: dict[str, Callable[[Path, int], Transport]] = {
 CURL, MSMTP, BOTH, ALL = ("curl",), ("msmtp",), ("curl", "msmtp"), tuple(TRANSPORTS)
 
 
-# What arrives, and what a server answers
-
-
 @pytest.mark.parametrize("name", BOTH)
 @each(("names", "mail", "quit"), [
     *((BOTH, a_mail(body), "") for body in BODIES),
@@ -115,9 +92,8 @@ CURL, MSMTP, BOTH, ALL = ("curl",), ("msmtp",), ("curl", "msmtp"), tuple(TRANSPO
 def test_a_mail_arrives_as_it_was(
     name: str, names: tuple[str, ...], mail: Mail, quit: str, tmp_path: Path
 ) -> None:
-    """Every byte arrives, dots and empty lines too, with the line ends that SMTP asks for, under
-    our own name, from and to any valid address; a 250 after the data is the success, with any
-    answer to QUIT."""
+    """Every byte arrives, with the line ends of SMTP, under our own name, from and to any valid
+    address; a 250 after the data is the success, with any answer to QUIT."""
     if name not in names:
         return
     with Server(quit=quit) as server:
@@ -168,8 +144,6 @@ def test_each_answer_of_a_server_has_its_word(
     assert not quotes or str(failure).startswith(answer)
     assert server.mails == [] and not (tmp_path / "dead.letter").exists()
 
-
-# curl
 
 SECRET = 's3cret-with "quotes" \\ and café'
 
@@ -303,9 +277,9 @@ def test_a_recipient_that_is_two_addresses_is_refused(address: str) -> None:
 
 def test_connection_failures_have_different_words(tmp_path: Path, pem: Certificate) -> None:
     """Refused, lost packets, no such host, a self-signed certificate and one of another host."""
-    other = certificate(tmp_path, "mx.example.net")
+    other = smtp_server.certificate(tmp_path, "mx.example.net")
     unknown, elsewhere = Server(tls=pem), Server(tls=other)
-    with unknown, elsewhere, refusing() as nowhere, swallowing() as lost:
+    with unknown, elsewhere, refusing() as nowhere, smtp_server.swallowing() as lost:
         for port, settings, word in (
             (nowhere, {}, "connect_refused"),
             (lost, {"connect_timeout": 0.2}, "connect_timeout"),
@@ -369,9 +343,6 @@ def test_root_sends_as_the_owner_of_the_spool() -> None:
     assert [mail.data for mail in server.mails] == [on_the_wire(a_mail())]
 
 
-# msmtp
-
-
 def test_a_connection_lost_within_tls_leaves_a_doubt(tmp_path: Path, pem: Certificate) -> None:
     """With STARTTLS and with TLS from the start a missing answer of msmtp's server is a doubt."""
     for more in ((), ("tls_starttls off",)):
@@ -397,17 +368,13 @@ def test_connection_failures_of_msmtp_are_understood(tmp_path: Path, pem: Certif
     assert (server.mails[0].tls, server.mails[0].login) == (True, "me")
 
 
-# mailx
-
-
 @each("text", [
-    "text\n", NASTY, "Grüße, café €\n\n", MANY_DOTS,
+    "text\n", sample_mails.NASTY, "Grüße, café €\n\n", sample_mails.MANY_DOTS,
     "~! touch FOLDER/pwned\n~r /etc/passwd\n~b evil\n",
 ])  # fmt: skip
 def test_mailx_delivers_the_text_it_was_given(text: str, tmp_path: Path) -> None:
-    """The plain text arrives byte for byte, dots, long lines and letters beyond ASCII too, under
-    the subject that was given, from whom and to whom it was; a line that begins with a tilde is no
-    command."""
+    """The text arrives byte for byte, under its subject, from whom and to whom it was; a line that
+    begins with a tilde is no command."""
     text = text.replace("FOLDER", str(tmp_path))
     with Server() as server:
         a_mailx(tmp_path, server.port).send(a_mail()._replace(text=text), never)
@@ -420,9 +387,6 @@ def test_mailx_delivers_the_text_it_was_given(text: str, tmp_path: Path) -> None
     assert (read["From"], read["To"], read["Subject"]) == (SENDER, RECIPIENT, "a café")
     assert b"\r\nSubject: =?utf-8?q?a_caf=C3=A9?=\r\n" in header + b"\r\n"
     assert read.get_content_charset() == "utf-8"
-
-
-# Postfix
 
 
 @pytest.fixture(scope="module")
@@ -473,6 +437,7 @@ def test_a_postfix_that_runs_is_seen(postfix: NullClient, relay: Server, tmp_pat
     assert LocalTransport("postfix", settings, System(postfix.root)).absence() is None
     stopped = Unused(Cause.STOPPED, "Postfix is not running")
     assert LocalTransport("postfix", settings, System(str(tmp_path))).absence() == stopped
-    failure = failure_of(LocalTransport("postfix", settings, System()), a_mail(MANY_DOTS))
+    mail = a_mail(sample_mails.MANY_DOTS)
+    failure = failure_of(LocalTransport("postfix", settings, System()), mail)
     assert (failure.word, failure.permanent) == ("rejected_too_large", True)
     assert str(failure).endswith("message file too big")
