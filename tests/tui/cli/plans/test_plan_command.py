@@ -13,7 +13,7 @@ from engine import verbs
 from engine.config import queue_config
 from engine.formats.known_formats import setup_for
 from engine.locks import queue_lock
-from engine.operations import plan_rows, plans
+from engine.operations import plans
 from engine.operations.execute import Report
 from engine.system.command_errors import EX_NOPERM
 from tests import command
@@ -208,39 +208,6 @@ def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
     assert code == 0, out
     assert ids_at(root, "trash") == {first, second}
     assert f"{none}: not found" in complaint
-
-
-def test_a_large_plan_is_the_same_as_a_small_one(
-    root: Path, act: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With its rows in tables and few tasks measured, a plan has the same rows and result."""
-    with store_at(root) as store:
-        store.swap(None, verbs.enqueue("report", time.time(), "000000ff"))
-    (noted_id, *_) = sorted(ids_at(root, "pending"))
-    setup_of(root).notes().add(noted_id, "legal hold? ask kim", "ana")
-    line, before = "purge --state pending,dlq --dry-run --json", tree(root)
-    (small,), (every,) = objects(act(line)), objects(act(f"{line} --include-all"))
-    for module in (plans, plan_rows):
-        monkeypatch.setattr(module, "MAX_ROWS_IN_MEMORY", 2)
-    monkeypatch.setattr(plans, "MAX_MEASURED_TASKS", 3)
-    monkeypatch.setattr("engine.formats.nftban.store.MAX_NAMES_IN_MEMORY", 2)
-    (large,), (large_every,) = objects(act(line)), objects(act(f"{line} --include-all"))
-
-    measured = [row["bytes"] for row in large["rows"] if row["bytes"] is not None]
-    assert [row["bytes"] for row in small["rows"]][:3] == measured
-    assert (small["measured"], large["measured"]) == (10, 3)
-    assert sum(measured) == large["bytes"] < small["bytes"]
-    for plan in (small, every, large, large_every):
-        del plan["bytes"], plan["measured"], plan["facts"]
-        for row in plan["rows"]:
-            del row["bytes"]
-    assert (small, every) == (large, large_every)
-    assert (small["acted_on"], every["acted_on"]) == (8, 10)
-
-    (done,) = objects(act("purge --state pending,dlq --apply 8 --json"))
-    assert (len(done["done"]), len(done["excluded"])) == (8, 2)
-    (undone,) = objects(act(f"undo {done['op']} --apply 8 --json"))
-    assert (len(undone["done"]), tree(root)) == (8, before)
 
 
 def test_the_consoles_command_is_for_any_folder(root: Path) -> None:

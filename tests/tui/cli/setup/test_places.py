@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import signal
 import sqlite3
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, closing
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +37,12 @@ from tests.tui.cli.run_clock_records import agree_with_clock
 from tui.cli import main
 from tui.cli.setup.one_look import scan_once
 from tui.cli.setup.places import open_places
-from tui.confirm.action_screen import ActionScreen
 from tui.session import place_session
 from tui.session.place_session import PlaceSession
 from tui.task.task_lines import TaskDetails, show_command, summary_lines
 from tui.task.why_waiting import reasons
 from tui.text import keys
 
-HOUR = 3600
 NOW = int(time.time())
 """The tests ask about moments that they name themselves; the stores have no other clock."""
 PEOPLE = 4
@@ -317,80 +314,26 @@ def left(spool: str) -> Path:
     return mail.rename(Path(spool, "inflight", mail.name))
 
 
-NO_TOKEN = (("mailTokens", "0"), ("mailLastRefill", str(NOW + HOUR)), ("mailMaxPerHour", "40"))
-"""An empty bucket that no clock refills while a test runs."""
-
-
-def settle(database: str, *values: tuple[str, str]) -> None:
-    """Change settings, as another program does."""
-    with closing(sqlite3.connect(database)) as db, db:
-        db.executemany("INSERT OR REPLACE INTO config VALUES (?, ?)", values)
-
-
-@asynccontextmanager
-async def following(place: Place) -> AsyncIterator[Inspector]:
-    """An inspector that has seen all of a place."""
+async def test_tasks_that_came_due_earlier_are_first(database: str) -> None:
+    """Where a store takes by due times, ids decide nothing."""
+    place = await handled(database)
     inspector = Inspector(place.open)
+
+    async def why(id: str, place: Place = place) -> str:
+        task = await inspector.queries.task(id)
+        assert task is not None
+        return (await reasons(inspector, place, None, task, NOW))[0]
+
     async with asyncio.timeout(PATIENCE):
         await inspector.start()
         try:
             await inspector.scan_now()
-            yield inspector
+            assert await why("16-user") == "3 other tasks first"
+            assert await why("11-user") == "1 other task first"
+            unordered = await why("16-user", place._replace(claim_order=""))
+            assert unordered == "due for 20s, no worker running"
         finally:
             await inspector.close()
-
-
-async def why(place: Place, id: str, now: float = NOW) -> tuple[str, ...]:
-    """The reasons why one of its tasks waits, as the console shows them."""
-    async with following(place) as inspector:
-        task = await inspector.queries.task(id)
-        assert task is not None
-        return await reasons(inspector, place, None, task, now)
-
-
-async def test_an_empty_bucket_keeps_due_tasks(database: str, tmp_path: Path) -> None:
-    """A task waits for its token; a pause comes first; an unreadable bucket is not guessed."""
-    place = await handled(database)
-    settle(database, *NO_TOKEN)
-    (empty,) = await why(place, "9-user")
-    settle(database, ("mailQueueEnabled", "0"))
-    paused = await why(place, "9-user")
-    settle(database, ("mailTokens", "3"), ("mailQueueEnabled", "1"))
-    filled = await why(place, "9-user")
-    async with following(place) as inspector:
-        task = await inspector.queries.task("9-user")
-        assert task is not None
-        os.rename(database, tmp_path / "elsewhere")  # noqa: PTH104 - as its owner does
-        unknown = await reasons(inspector, place, None, task, NOW)
-    assert re.fullmatch(r"no token until (\S+ )?[0-9:]{8}Z \(in .+\)", empty)
-    assert paused[0] == "the queue is paused: mailQueueEnabled is 0"
-    assert paused[1].startswith("no token until ")
-    assert filled == ("due for 1m, no worker running",)
-    assert unknown[0].startswith("rate limit unknown: ")
-
-
-async def test_tasks_that_came_due_earlier_are_first(database: str) -> None:
-    """Where a store takes by due times, ids decide nothing."""
-    place = await handled(database)
-    assert (await why(place, "16-user"))[0] == "3 other tasks first"
-    assert (await why(place, "11-user"))[0] == "1 other task first"
-    unordered = await why(place._replace(claim_order=""), "16-user")
-    assert unordered == ("due for 20s, no worker running",)
-
-
-async def test_a_claim_without_a_worker_lapses(spool: str, left: Path) -> None:
-    """The reason has when it was taken and when it lapses; after that, what becomes of it."""
-    place = await handled(spool)
-    taken = (await asyncio.to_thread(left.lstat)).st_ctime
-    fresh = await why(place, left.name, taken + 90)
-    late = await why(place, left.name, taken + HOUR + 120)
-    assert fresh[0] == "claimed 1m ago, owner unknown"
-    assert fresh[1].startswith("its lease expires at ")
-    assert fresh[1].endswith(" (in 58m)")
-    assert late == (
-        "its lease expired 2m ago: the next worker counts an attempt and requeues it",
-        "claimed 1h02m ago",
-    )
 
 
 LEASED = Task(
@@ -513,22 +456,6 @@ async def test_the_board_of_locks_says_that_none_is_needed(database: str, tmp_pa
         assert row.endswith("worker started here")
         await asyncio.to_thread(worker.stop_and_wait)
         await operator.until(lambda: "PID" not in operator.text and NO_LOCK_FILE in operator.text)
-
-
-@pytest.mark.parametrize("pane", [keys.LIST, keys.LOCKS])
-async def test_a_worker_is_planned_from_each_screen(database: str, pane: str) -> None:
-    """W opens a plan that `y` confirms; when the worker ends, the screen shows how."""
-    place = (await handled(database))._replace(worker_command=SLEEPER)
-    async with an_operator(place, clock=time.time, first=pane) as operator:
-        worker = operator.console.sessions[0].worker
-        await operator.opens(ActionScreen, "W")
-        assert worker.pid is None
-        await operator.sees("y to start a worker")
-        await operator.press("y")
-        await operator.sees("worker started, PID")
-        await asyncio.to_thread(os.kill, worker.pid or 0, signal.SIGTERM)
-        await operator.sees("was ended by SIGTERM")
-        assert worker.pid is None
 
 
 async def test_our_own_worker_is_shown_wherever_a_lock_would_be(database: str) -> None:

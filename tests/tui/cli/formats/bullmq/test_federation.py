@@ -264,25 +264,6 @@ def test_a_closed_server_is_probed_and_its_jobs_are_sent_again(site: Site, peer:
 
 
 @pytest.mark.deep
-def test_a_job_of_a_killed_worker_is_sent_twice_and_applied_once(site: Site, peer: Peer) -> None:
-    """kill -9 while the peer answers: another worker sends it again, the peer answers 409, which
-    counts as applied; the row is removed."""
-    site.sender.know(peer)
-    peer.script.append(federation_peers.applied_then_sleep)
-    job = site.add(peer.url)
-    worker = site.work()
-    until(lambda: peer.posts == 1 and peer.applied)
-    worker.send_signal(signal.SIGKILL)
-    worker.wait()
-    site.work()
-    until(lambda: site.count("completed") == 1 and not site.rows())
-    peer.woken.set()
-    assert (peer.posts, len(peer.applied)) == (2, 1)
-    expected = ["1", "1", '"applied by an earlier attempt"']
-    assert site.field(job, "atm", "stc", "returnvalue") == expected
-
-
-@pytest.mark.deep
 def test_deliveries_wait_while_the_breaker_is_open(site: Site, peer: Peer) -> None:
     """With `breaker` a job for an unhealthy server waits for the next probe and uses no attempt."""
     site.configure(breaker="true", probes='"fixed 5m limit 5"')
@@ -300,41 +281,6 @@ def test_deliveries_wait_while_the_breaker_is_open(site: Site, peer: Peer) -> No
     site.promote(f"{DELIVERY_QUEUE}/{job}")
     until(lambda: site.count("completed") == 1)
     assert (site.field(job, "atm"), peer.posts) == (["1"], 1)
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("profile", ["default", "sipher"])
-def test_two_workers_deliver_each_job_once(site: Site, peer: Peer, profile: str) -> None:
-    """40 jobs for one unknown server on two workers: each arrives once; it is registered."""
-    site.configure(profile=profile)
-    for number in range(40):
-        site.add(peer.url, str(number))
-    site.work()
-    site.work()
-    until(lambda: site.count("completed") == 40 and not site.rows())
-    assert (len(peer.received), len(peer.applied)) == (40, 40)
-    assert site.sender.destination(peer.url).healthy
-
-
-@pytest.mark.deep
-def test_stored_delays_of_probes_are_those_of_the_real_scale(site: Site, peer: Peer) -> None:
-    """300, 900, 1500, 2100 and 2700 seconds, as milliseconds in the jobs; after the fifth failed
-    probe there is none, and no job of one is left."""
-    site.configure(probes='"linear 5m +10m limit 5"')
-    site.sender.know(peer)
-    peer.close()
-    site.add(peer.url, attempts=1)
-    site.work()
-    delays = []
-    for number in range(5):
-        key = f"bull:{HEALTH_QUEUE}:{probe_id(peer.url, number)}"
-        until(lambda key=key: site.client.exists(key))  # type: ignore[misc]
-        delays.append(int(str(site.client.hget(key, "delay"))))
-        site.promote(f"{HEALTH_QUEUE}/{probe_id(peer.url, number)}")
-    assert [round(delay, -3) for delay in delays] == [300000, 900000, 1500000, 2100000, 2700000]
-    until(lambda: site.sender.destination(peer.url).next_probe is None)
-    until(lambda: site.count("delayed", HEALTH_QUEUE) == 0)
-    assert [site.count(state, HEALTH_QUEUE) for state in ("completed", "failed")] == [0, 0]
 
 
 @pytest.mark.parametrize("planned", ["later", "lost", "ended"])
@@ -369,20 +315,6 @@ def test_servers_of_the_applications_tables_are_destinations(site: Site) -> None
     rows = [(one["destination"], one["state"], one["reason"]) for one in answer["destinations"]]
     unhealthy = ("http://b.example", "unhealthy", "TIMEOUT")
     assert rows == [unhealthy, ("http://a.example", "blocked", None)]
-
-
-@pytest.mark.deep
-def test_a_probe_that_a_wrong_clock_planned_is_made_due(site: Site, peer: Peer) -> None:
-    """A server failed while the clock was a day ahead: its probe is planned in a day. A worker that
-    starts, with the right clock, lets it run now."""
-    day = 86_400.0
-    ahead = site.sender.now + day
-    planned: Any = {"last_failure": ahead, "next_probe": ahead + 300}
-    site.sender.know(peer, healthy=False, reason="REFUSED", **planned)
-    site.add_probe(peer.url, 0, day + 300)
-    site.work()
-    until(lambda: site.sender.destination(peer.url).healthy)
-    assert site.count("delayed", HEALTH_QUEUE) == 0
 
 
 def test_enqueue_adds_a_job_with_the_options_of_the_queue(site: Site, peer: Peer) -> None:

@@ -41,13 +41,10 @@ from engine.policy import DAY_SECONDS, RetryPolicy
 from engine.store import Unavailable, Unsupported
 from engine.work import worker_files
 from engine.work.metrics_writer import MetricsWriter
-from engine.work.running_tasks import Claim
-from engine.work.services import WorkerServices
-from engine.work.worker import Worker
 from tests.engine.formats.kannader.conftest import DAEMON
 from tests.mail_queue_commands import ALSO, FROM, PATIENCE, TEXT, TO, Spool, names, soon
 from tests.rival_processes import running
-from tests.smtp_server import DROP, HOST, STALL, Server, refusing, silent
+from tests.smtp_server import DROP, HOST, Server, refusing, silent
 from tests.store_contents import found
 from tests.unprivileged_user import as_other_user, other_users_folder
 from tui.cli.formats.kannader.commands import (
@@ -332,21 +329,6 @@ def test_contents_of_another_user_are_no_failure_of_the_mail() -> None:
         as_other_user(open_letter)
 
 
-def test_a_killed_worker_leaves_its_mail_in_flight(place: Spool) -> None:
-    """The mail may have been accepted: it is not sent again before the delay of the format."""
-    (ident,) = place.enqueue(TO)
-    with Server(body=[STALL]) as server:
-        place.settle(server)
-        with place.working() as process:
-            assert server.stalled.wait(PATIENCE)
-            process.kill()
-        place.work(server)
-
-        assert server.connections == 1
-    assert names(place.path / "inflight") == [ident]
-    assert place.recover("--dry-run").stdout == "nothing to recover\n"
-
-
 # ---- which workers there are
 
 
@@ -475,40 +457,6 @@ def test_a_mail_that_a_kannader_may_be_sending_is_in_no_plan(place: Spool, kanna
     why = f"Kannader (PID {kannader}) is running and may be sending it"
     assert f"1  excluded: {why}" in done.stdout
     assert f"no task would be released: {why}" in done.stdout
-
-
-@pytest.mark.parametrize("own", [0, 1])
-def test_mails_that_a_kannader_may_be_sending_are_not_returned(
-    place: Spool, own: int, request: pytest.FixtureRequest
-) -> None:
-    """A worker leaves Kannader's mails in flight, however old; they are no warning."""
-    lines: list[str] = []
-
-    def clock() -> float:
-        return time.time() + 7200
-
-    def log(level: str, text: str) -> None:
-        lines.append(text)
-
-    with closing(KannaderStore(str(place.path), clock)) as store:
-        for _ in range(own):
-            store.enqueue(FROM, [ALSO], [TEXT])
-            claimed(store)
-        (ident,) = place.enqueue(TO)
-        place.age(ident, 10**9)
-        place.put_in_flight(ident)
-        request.getfixturevalue("kannader")
-        assert warnings_of(place) == ()
-        giving_up = bounce_handler(store, Host("host.example.org"), log)
-        services = WorkerServices(log=log, before_giving_up=giving_up)
-        worker = Worker(store, {}, retry_policy(KannaderSettings()), services=services, clock=clock)
-        claims = [Claim(task, clock()) for task in place.tasks() if task.id != ident]
-        worker._leases.claims.update(claims)
-        worker.rescue()
-    in_flight = names(place.path / "inflight")
-    assert ident in in_flight and len(in_flight) == 1 + own
-    assert names(place.path / "queue") == []
-    assert len(lines) == 1 and "may be sending it" in lines[0] and "returned" not in lines[0]
 
 
 # ---- status, doctor and recover
