@@ -31,9 +31,7 @@ def test_each_fault_fits_the_code() -> None:
 
 
 def test_each_fault_names_tests_that_exist() -> None:
-    """Each test that is to fail with a fault is a function of the file named for it, or of the
-    suite of all stores that the file has.
-    """
+    """Each test that is to fail is in the file named for it, or in the suite of all stores."""
     for test in {fault.test for fault in FAULTS}:
         path, _, name = test.partition("::")
         tree = ast.parse((plant.ROOT / path).read_text())

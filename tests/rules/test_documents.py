@@ -57,9 +57,7 @@ def test_the_manual_is_short() -> None:
 
 
 def test_each_format_has_a_page() -> None:
-    """In the folder of each format is a page, which the manual names, with what an operator must
-    know of it.
-    """
+    """The page of each format, which the manual names, has what an operator must know of it."""
     for name in {type(each).__module__.split(".")[2] for each in FORMATS.values()}:
         page = f"engine/formats/{name}/MANUAL.md"
         chapters = re.findall(r"(?m)^## (.*)$", read(page))
@@ -99,9 +97,7 @@ def test_no_paragraph_is_long() -> None:
 
 @pytest.mark.parametrize("printed", COMMAND_LINES, ids=lambda printed: printed.text[:60])
 def test_each_command_in_a_document_exists(printed: Printed) -> None:
-    """Our own parser takes each command line; of a table of commands each word and option is one of
-    ours.
-    """
+    """Our own parser takes each command line, and knows each word of a table of commands."""
     if printed.is_usage:
         check_usage(printed.text)
         return

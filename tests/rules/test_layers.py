@@ -288,9 +288,7 @@ def named_modules(name: str) -> Iterator[str]:
 
 
 def test_a_format_is_imported_by_itself_alone() -> None:
-    """No format imports another, and nothing else imports a format but the two lists, nor by a
-    text "MODULE:FUNCTION" or "MODULE:CLASS".
-    """
+    """Only the two lists import a format, also by a text such as "MODULE:FUNCTION"."""
     wrong = {
         f"{name} imports {other}"
         for name in MODULES
@@ -303,9 +301,7 @@ def test_a_format_is_imported_by_itself_alone() -> None:
 
 
 def test_a_format_is_named_by_its_own_modules_alone() -> None:
-    """Outside of them and the two lists no module has its name as a text: its store and its row
-    say what a format can do.
-    """
+    """Outside of them and the two lists no module has its name as a text."""
     wrong = {
         f"{name}:{node.lineno} has {node.value!r}"
         for name in MODULES

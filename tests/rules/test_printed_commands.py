@@ -365,8 +365,7 @@ def test_rows_are_read_without_spooldeck(tmp_path: Path) -> None:
 
 
 def test_a_kept_message_is_sent_again_without_spooldeck(tmp_path: Path) -> None:
-    """By the commands of its page, a held recipient waits again after the scheduler has removed the
-    message."""
+    """A held recipient waits again after the scheduler has removed the message."""
     spool = Spool(tmp_path / "p").make()
     control = spool.put(1, recipient(), recipient(user="e@f.example"))
     (waiting, _) = hold_and_purge(tmp_path, "./p")

@@ -110,9 +110,7 @@ def test_package_init_is_a_docstring(package: str) -> None:
 
 
 def test_wheel_packages() -> None:
-    """The wheel is told to carry the engine, the console and the themes in one package, and nothing
-    more.
-    """
+    """The wheel has the engine, the console and the themes in one package, and no more."""
     wheel = pyproject()["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel["only-include"] == PACKAGES
     assert wheel["sources"] == {name: f"spooldeck/{name}" for name in PACKAGES}
@@ -203,9 +201,7 @@ def test_speaks_only_of_itself() -> None:
 
 
 def test_a_test_file_is_named_after_what_it_tests() -> None:
-    """Below `tests/engine` and `tests/tui` its name begins with that of a module or package of the
-    folder that it mirrors, or of this folder itself.
-    """
+    """Its name begins with that of a module or package of the folder that it mirrors."""
     astray = []
     for path in (
         path for top in ("engine", "tui") for path in (ROOT / "tests" / top).rglob("test_*.py")
@@ -219,9 +215,7 @@ def test_a_test_file_is_named_after_what_it_tests() -> None:
 
 
 def test_the_lock_files_have_what_pyproject_asks_for() -> None:
-    """Each version that a lock file names is one that pyproject.toml allows, nothing is missing,
-    and each has a hash: else `make lock` is due.
-    """
+    """Each version is allowed there, none is missing, each has a hash: else `make lock` is due."""
     build, extras = read_project()
     assert {path.stem for path in FOLDER.iterdir()} == {*LOCKS, BUILD_LOCK}
     for name in (*LOCKS, BUILD_LOCK):

@@ -42,8 +42,7 @@ def test_each_setting_has_a_meaning(setting: Setting) -> None:
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_setting_may_have_its_default(setting: Setting) -> None:
-    """A setting that is written with its default is accepted, and has it; one with a meaning of ""
-    takes that."""
+    """A setting that is written with its default has it; one with a meaning of "" takes that."""
     at = ConfigLocation("f", setting.name, base="/")
     if setting.default is not None:
         assert setting.check(as_yaml(setting.default), at) == setting.default

@@ -27,8 +27,7 @@ def output_of(*words: str) -> tuple[int, str]:
 
 
 def test_a_server_that_runs_and_one_that_is_stopped(server: PostfixInstance) -> None:
-    """Its state is a fact with PID and start; once it is stopped, that is the first alert, with the
-    number of waiting messages."""
+    """Its state has PID and start; stopped, it is the first alert with what waits."""
     place = str(server.config)
     _, running = output_of("status", place)
     server.stop()

@@ -44,8 +44,7 @@ def configured(folder: Path, text: str) -> tuple[str, str]:
 
 
 def test_a_control_has_queues_as_targets(client: Redis, on_redis: Run) -> None:
-    """Each queue has its own value; a target is needed, and only that queue changes; the journal
-    names it with the former value."""
+    """Only the named queue changes; the journal names it with the former value."""
     write_waiting(client, "1", "mails")
     write_waiting(client, "1", "sums")
     client.hset("bull:sums:meta", mapping={"concurrency": 7})
@@ -101,8 +100,7 @@ def test_a_rerun_is_paced_as_a_replay_is(client: Redis, on_redis: Run) -> None:
 
 
 def test_a_rerun_without_a_worker_stops_after_its_canary(client: Redis, on_redis: Run) -> None:
-    """As nothing runs the first task, the others stay done, and it is said before the wait; the
-    journal has the pace."""
+    """Nothing runs the first task: the others stay done. The journal has the pace."""
     write_done(client)
     ended = on_redis("rerun", "--canary", "1", "--timeout", "1", "--apply", "20")
     assert ended.returncode == 1
@@ -133,8 +131,7 @@ def test_a_name_that_the_locale_lacks_is_a_question_mark(
 
 
 def test_doctor_compares_outbox_and_jobs(client: Redis, on_redis: Run, tmp_path: Path) -> None:
-    """It lists rows without a job and jobs without a row, reports a registry that no worker has
-    made, and warns about the password in a file that others can read."""
+    """Rows without a job, jobs without a row, a registry not made, a password others can read."""
     with closing(sqlite3.connect(tmp_path / "app.db")) as db, db:
         db.execute("CREATE TABLE jobs (id TEXT PRIMARY KEY)")
         db.executemany("INSERT INTO jobs VALUES (?)", [("here",), ("old",), ("\x1b[2J",)])
@@ -157,8 +154,7 @@ def test_doctor_compares_outbox_and_jobs(client: Redis, on_redis: Run, tmp_path:
 
 
 def test_a_worker_reports_on_standard_error(client: Redis, on_redis: Run, tmp_path: Path) -> None:
-    """Where it has connected to, queues that are not there, and each failure; no task that was
-    done. A handler with the name of a job is never used, which the line says."""
+    """Connection, missing queues and each failure; a handler named like a job is never used."""
     write_waiting(client, "1", name="report")
     write_waiting(client, "1", "sums", opts='{"attempts": 2, "backoff": 3600000}')
     text = "{mails: {command: ['true']}, sums: {command: ['false']}, report: {command: [cat]}}"
@@ -177,8 +173,7 @@ def test_a_worker_reports_on_standard_error(client: Redis, on_redis: Run, tmp_pa
 
 
 def test_doctor_names_what_stops_jobs(client: Redis, on_redis: Run, tmp_path: Path) -> None:
-    """Jobs in no list with the control that puts them back, and a schedule that closes the queue of
-    a handler; `status` has the jobs as an alert too."""
+    """Jobs in no list, with the control that mends it, and a schedule that closes a queue."""
     write_waiting(client, "1")
     write_hash(client, "bull:mails:lost")
     client.zadd("bull:mails:repeat", {"odd": 5})
@@ -196,8 +191,7 @@ def test_doctor_names_what_stops_jobs(client: Redis, on_redis: Run, tmp_path: Pa
 
 
 def test_the_priority_of_a_job_can_be_edited(client: Redis, on_redis: Run) -> None:
-    """A dry run shows both values and changes nothing; a word is refused, and so is a value that
-    BullMQ cannot sort by."""
+    """A dry run changes nothing; a word, or a value that BullMQ cannot sort by, is refused."""
     write_waiting(client, "1")
     words = ("edit", "mails/1", "--priority")
     assert "priority     0 -> 7" in on_redis(*words, "7", "--dry-run").stdout
@@ -213,8 +207,7 @@ def test_the_priority_of_a_job_can_be_edited(client: Redis, on_redis: Run) -> No
 def test_the_data_of_a_job_can_be_edited_and_the_edit_undone(
     client: Redis, on_redis: Run, tmp_path: Path
 ) -> None:
-    """A dry run shows both sizes and the first difference; text that is no JSON is refused with its
-    line and column. White space between the values is not stored, numbers are as typed."""
+    """A dry run shows the first difference; what is no JSON is refused with line and column."""
     write_waiting(client, "1", data='{"to":"a@x.example","n":1}')
     file = tmp_path / "data.json"
     words = ("edit", "mails/1", "--data", str(file))

@@ -138,8 +138,7 @@ def site(
 
 
 def test_a_job_is_delivered_and_its_row_removed(site: Site, peer: Peer) -> None:
-    """An unknown server: discovered, registered, delivered; the job is completed with what the peer
-    acknowledged, and the row is gone. The worker ends by a signal."""
+    """To an unknown server: discovered, registered, delivered. A signal ends the worker."""
     job = site.add(peer.url)
     worker = site.work()
     until(lambda: site.count("completed") == 1 and not site.rows())
@@ -169,8 +168,7 @@ OUTCOMES: Mapping[str, tuple[Sequence[Fault], str, str]] = {
 @pytest.mark.deep
 @pytest.mark.parametrize("profile", ["default", "sipher"])
 def test_a_worker_ends_each_job_as_the_profile_says(site: Site, profile: str) -> None:
-    """State, attempts and row of the outbox of each failing job, as in the table of errors; row 18:
-    the fifth failure is the last. Jobs with one error are one cluster."""
+    """State, attempts and row of each failing job; jobs with one error are one cluster."""
     site.configure(profile=profile)
     with ExitStack() as closed:
         jobs = {}
@@ -239,8 +237,7 @@ def test_node_adds_and_our_worker_delivers(
 
 @pytest.mark.deep
 def test_a_closed_server_is_probed_and_its_jobs_are_sent_again(site: Site, peer: Peer) -> None:
-    """Refused: unhealthy, with one probe of the expected id however many jobs fail. It comes back,
-    the probe passes, and the failed jobs are delivered by one retry of all of them."""
+    """However many jobs fail there is one probe; once it passes, one replay delivers all."""
     site.configure(probes='"linear 5m +10m limit 5"')
     site.sender.know(peer)
     peer.close()
@@ -285,8 +282,7 @@ def test_deliveries_wait_while_the_breaker_is_open(site: Site, peer: Peer) -> No
 
 @pytest.mark.parametrize("planned", ["later", "lost", "ended"])
 def test_a_probe_now_runs_the_job_of_the_probe(site: Site, peer: Peer, planned: str) -> None:
-    """`destinations probe` makes the job of the next probe due now; it adds one that was lost, and
-    one after the last."""
+    """`destinations probe` makes the next probe due now, also a lost one or one too many."""
     number = 5 if planned == "ended" else 2
     due = None if planned == "ended" else site.sender.now + 900
     site.sender.know(peer, healthy=False, reason="REFUSED", probes=number, next_probe=due)
@@ -299,8 +295,7 @@ def test_a_probe_now_runs_the_job_of_the_probe(site: Site, peer: Peer, planned: 
 
 
 def test_servers_of_the_applications_tables_are_destinations(site: Site) -> None:
-    """A server that only the application's tables have is listed with its health, and one that is
-    blocked there is blocked."""
+    """A server that only those tables have is listed with its health, or as blocked."""
     site.sender.sql("CREATE TABLE blacklisted_servers (server_url TEXT, reason TEXT)")
     site.sender.sql(
         "CREATE TABLE server_registry (url TEXT, public_key TEXT, encryption_public_key TEXT,"
@@ -318,8 +313,7 @@ def test_servers_of_the_applications_tables_are_destinations(site: Site) -> None
 
 
 def test_enqueue_adds_a_job_with_the_options_of_the_queue(site: Site, peer: Peer) -> None:
-    """5 attempts, 5 seconds and twice as long each time, kept for a day or a week; the payload is
-    as it was given."""
+    """5 attempts, 5 seconds doubled each time, kept for a day or a week; the payload as given."""
     text = '{ "method":"FEDERATE_POST", "post": {"id": "ü"}}'
     words = ("enqueue", site.url, peer.url, POST, "--payload", text, "--row", "r1")
     ran = site.run("federation", *words)
@@ -359,8 +353,7 @@ def test_enqueue_refuses_bad_words(site: Site, peer: Peer, words: list[str], exp
 
 
 def test_keys_are_made_once_and_only_public_halves_are_printed(site: Site, peer: Peer) -> None:
-    """The four files are made in an empty folder; then they are printed, with the servers that are
-    known, as text. A forgotten server is discovered again."""
+    """They are printed with the known servers; a forgotten server is discovered again."""
     site.sender.know(peer)
     extra = site.sender.destination(peer.url).extra
     site.sender.registry.swap(None, Destination("http://\x1b]0;x", extra=extra))
@@ -393,8 +386,7 @@ def test_no_command_shows_a_secret(site: Site, peer: Peer) -> None:
 
 
 def test_doctor_lists_orphans_and_servers(site: Site, peer: Peer) -> None:
-    """Rows without a job, jobs whose row is gone, servers whose probes have ended; exit 1. A job
-    that was added without a row is none of them."""
+    """Rows without a job, jobs whose row is gone, and servers whose probes have ended; exit 1."""
     words = ("enqueue", site.url, peer.url, POST, "--payload", '{"method":"INSERT"}')
     site.run("federation", *words)
     site.add(peer.url, "with row")

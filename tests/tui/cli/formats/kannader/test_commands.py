@@ -391,8 +391,7 @@ def test_a_killed_workers_file_is_removed(place: Spool, capsys: pytest.CaptureFi
 
 
 def test_mail_in_flight_without_its_sender_is_a_warning(place: Spool, store: KannaderStore) -> None:
-    """Status and doctor count the mails of a killed worker apart from those of other senders, whose
-    warning ends while a worker runs; the command that doctor prints puts all back."""
+    """Those of a killed worker and of others are counted apart; doctor's command releases all."""
     first, *_ = sorted(place.enqueue("a@x.example", "b@x.example", "c@x.example"))
     place.put_in_flight(first)
     with silent() as port:

@@ -67,8 +67,7 @@ def test_tasks_of_one_second_are_claimed_in_the_order_of_their_adds(
 def test_a_refused_line_of_a_batch_is_named(
     root: str, add: Add, text: str, words: str, refused: list[int], count: int
 ) -> None:
-    """Refused lines are reported with their numbers, in order, and the others are added; with
-    --strict no line behind a refused one is."""
+    """By its number; the others are added, with --strict only those before it."""
     code, printed, errors = add(text, f"--root {root} --batch {words}")
     assert (code, len(printed)) == (64, count)
     named = [line.split(": ")[1] for line in errors.splitlines()]
@@ -89,8 +88,7 @@ BAD_OBJECTS = {
 
 
 def test_a_batch_of_json_objects_comes_from_a_file(root: str, tmp_path: Path, add: Add) -> None:
-    """A line is also a JSON object; each bad one is named by number and does not stop the others;
-    with --json each task is printed as its row."""
+    """Each bad one is named by number and stops no other; --json prints each task as its row."""
     file, good = tmp_path / "tasks.jsonl", '{"kind": "report", "description": "a\\tb"}'
     file.write_text("\n".join([good, *BAD_OBJECTS, "sync\tnow"]))
     code, printed, errors = add("", f"--batch {file} {root} --json")
@@ -123,8 +121,7 @@ def test_a_batch_and_a_type_are_not_added_together(root: str, add: Add) -> None:
 def test_a_queue_is_not_taken_for_a_description(
     root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, add: Add
 ) -> None:
-    """`queue add TYPE PLACE` adds nothing anywhere; behind `--` a description is any text. Behind a
-    description the PLACE may stand without a payload."""
+    """`queue add TYPE PLACE` adds nothing; behind `--` a description is any text."""
     monkeypatch.setenv("NFTBAN_DATA_DIR", str(tmp_path / "other"))
     expected = f"{root} is a queue, not a description: queue add job '' {root}\n"
     assert add("", f"job {root}") == (64, [], f"spooldeck: {expected}")

@@ -41,8 +41,7 @@ def add(root: str, spooldeck: Run, tmp_path: Path) -> Add:
 def test_a_handler_gets_the_data_on_standard_input(
     root: str, add: Add, spooldeck: Run, tmp_path: Path, name: str
 ) -> None:
-    """Any bytes arrive, of a file of any size, and none; its path is in the environment, and after
-    the task the file is gone."""
+    """Any bytes of any number arrive; after the task the file is gone."""
     config = write_config(root, SETTINGS.replace("got", str(tmp_path / "got")))
     config = write_config(root, Path(config).read_text().replace(">path", f">{tmp_path}/path"))
     assert add("report", "--data", name).returncode == 0
@@ -61,8 +60,7 @@ def test_a_handler_gets_the_data_on_standard_input(
 def test_a_task_without_its_data_is_not_run(
     root: str, add: Add, spooldeck: Run, tmp_path: Path, target: str, reason: str
 ) -> None:
-    """If its data was removed, or replaced by a link to another file, the task is dead with the
-    reason; its handler is not started."""
+    """If its data is gone, or a link to another file, the task is dead with the reason."""
     add("report", "--data", "bytes")
     (task,) = tasks_at(root)
     Path(task.payload).unlink()
@@ -101,8 +99,7 @@ def test_what_cannot_be_added_is_refused(root: str, add: Add, words: str, reason
 
 
 def test_a_task_waits_for_its_time(root: str, add: Add) -> None:
-    """`--delay` and `--at` are the earliest times of the first run, in the field that NFTBan's
-    program waits for too; a time that has passed is none."""
+    """`--delay` and `--at` are the earliest times of the first run; one that has passed is none."""
     before = time.time()
     for words in (("--delay", "10m"), ("--at", "+2h"), ("--at", "-1h")):
         add("report", *words)
@@ -116,8 +113,7 @@ def test_a_task_waits_for_its_time(root: str, add: Add) -> None:
 
 
 def test_of_many_at_once_one_key_adds_one(root: str, tmp_path: Path) -> None:
-    """Of several processes that add the same key, one adds its task; the others report it with exit
-    code 2 and leave no data."""
+    """Of several processes one adds its task; the others report it with exit code 2."""
     env = clean_environment(tmp_path)
     words = ["queue", "add", "report", "--root", root, "--key", "nightly: \xfcber", "--data", "-"]
     runs = [
@@ -134,8 +130,7 @@ def test_of_many_at_once_one_key_adds_one(root: str, tmp_path: Path) -> None:
 
 
 def test_a_batch_has_data_times_and_keys(root: str, add: Add, tmp_path: Path) -> None:
-    """A JSON line has the options by name; a key that waits, also from a line before, is reported
-    with the number of its line, and what other versions may know is refused."""
+    """A JSON line has the options by name; a key that waits is reported with its line."""
     lines: list[dict[str, object]] = [
         {"kind": "report", "data": "\xe4\0", "key": "k"},
         {"kind": "report", "data": "x", "key": "k"},
@@ -185,8 +180,7 @@ queue: {syslog: ""}
 
 
 def test_what_a_handler_printed_is_shown_with_the_log(root: str, add: Add, spooldeck: Run) -> None:
-    """`log --id` has the lines about a task and, as text, what its runs printed, also when they
-    succeeded; of a handler that printed nothing, only the lines."""
+    """`log --id` has the lines about a task and, as text, what its runs printed."""
     config = write_config(root, PRINTS)
     for kind in ("report", "quick", "quiet"):
         ident = add(kind).stdout.strip()

@@ -234,8 +234,7 @@ def test_another_shell_than_bash_goes_on(place: Place) -> None:
 
 
 def test_a_batch_ends_when_nothing_is_due(place: Place) -> None:
-    """nftban_queue_process_batch runs at most so many tasks, and nothing more due is no failure;
-    nftban_mail_detect_mta prints the transport, or ends with 1."""
+    """Nothing more due is no failure; nftban_mail_detect_mta prints the transport or is 1."""
     for _ in range(3):
         place.bash("nftban_queue_add feeds_sync")
     done = place.bash("nftban_queue_process_batch 2; nftban_queue_count")
@@ -290,8 +289,7 @@ def test_a_mail_without_a_program_is_an_alert(place: Place) -> None:
 
 
 def test_the_functions_are_always_printed_and_quickly(place: Place) -> None:
-    """A wrong or missing configuration leaves no login shell without them, and no screen and no
-    database is loaded for them."""
+    """No wrong configuration leaves a login shell without them; no screen is loaded for them."""
     (place.folder / "spooldeck.yaml").write_text("queue: {frob: 1}\n")
     broken = {"NFTBAN_DATA_DIR": "nowhere", "NFTBAN_QUEUE_MAX_PENDING": "many"}
     for words in ((), ("--config", "none.yaml")):
@@ -342,8 +340,7 @@ VALUES = {
 
 
 def test_any_text_arrives_cleaned_and_nothing_of_it_runs(place: Place) -> None:
-    """Spaces, quotes, substitutions, dashes and newlines are text, for the shell and for us; a
-    function runs the real command from any folder and prints the id."""
+    """Quotes, substitutions, dashes and newlines are text, for the shell and for us."""
     for text in VALUES:
         place.queue("add", "--", "report", text)
     stored = [task.description for task in tasks_at(place.root)]
@@ -407,8 +404,7 @@ def test_functions_use_nftbans_queue_with_any_places_configured(place: Place) ->
 
 
 def test_a_timers_run_logs_as_the_contracts_processor(place: Place) -> None:
-    """Its start, its end and why there was nothing to do; each ordinary end is exit 0, a missing
-    data folder keeps its code, so that systemd reports it."""
+    """Each ordinary end is exit 0; a missing data folder keeps its code, for systemd."""
     (place.folder / "said").write_text("boom\n")
 
     def run() -> int:
@@ -433,8 +429,7 @@ def test_a_timers_run_logs_as_the_contracts_processor(place: Place) -> None:
 
 
 def test_a_run_purges_dead_tasks_past_the_retention(place: Place) -> None:
-    """They are moved to the trash with every run, if runs have seen their age pass; a line of the
-    log has their number."""
+    """Into the trash, if runs have seen their age pass; the log has their number."""
     old, kept_id = place.bury(8), place.bury(6)
     place.queue("process-next")
     assert len(tasks_at(place.root, "dlq")) == 2
@@ -447,8 +442,7 @@ def test_a_run_purges_dead_tasks_past_the_retention(place: Place) -> None:
 
 
 def test_a_clock_set_ahead_deletes_nothing(place: Place) -> None:
-    """A run a week later by the clock, but not by the uptime, keeps dead tasks and says why; the
-    doctor names the clock."""
+    """A run a week later by the clock alone keeps dead tasks; log and doctor say why."""
     kept_id = place.bury(0)
     place.queue("process-next")
     record = place.root / "queue" / ".spooldeck" / "run-times"
@@ -558,9 +552,7 @@ def test_a_stop_waits_for_the_longest_handler(place: Place, timeout: str, stop: 
 
 
 def test_only_the_folders_of_the_queue_are_writable(place: Place) -> None:
-    """Folders that are configured elsewhere too, but not the data folder itself. So is that of the
-    registry of destinations, which the worker does not make; the longest request counts for a
-    stop."""
+    """Also those configured elsewhere and that of the registry, not the data folder itself."""
     (place.root / "dlq").mkdir()
     where = f"root: {place.root}, run_dir: {place.folder}/away/run, dlq: {place.root}/dlq"
     unit = place.install(f"queue: {{{where}}}") / ONCE
@@ -608,8 +600,7 @@ def test_a_worker_for_another_users_queue_runs_as_that_user(place: Place) -> Non
 
 
 def test_the_environment_goes_into_the_unit_but_for_the_password(place: Place) -> None:
-    """Variables with folders or with how to send mail would be missing later; the password of a
-    relay is never written, and a warning names where it belongs."""
+    """Variables with folders or for mail; a warning names where the password belongs."""
     (units := place.folder / "units").mkdir()
     more = {"NFTBAN_SMTP_USER": "queue", "NFTBAN_SMTP_PASS": "hunter2"}
     more["NFTBAN_RUN_DIR"] = f"{place.folder}/run 50%"
@@ -650,8 +641,7 @@ def test_install_units_overwrites_nothing(place: Place) -> None:
 
 
 def test_no_line_is_lost_when_a_log_is_rotated(place: Place) -> None:
-    """logrotate renames the log and makes a new one, never copies and cuts it: a process that has
-    logged before, and has the old one open, writes its next line to the new one."""
+    """logrotate renames it: a process that has the old one open writes to the new one."""
     snippet = (place.install() / "spooldeck.logrotate").read_text()
     assert "\n    create\n" in snippet and "copytruncate" not in snippet
     log = place.log_file
@@ -664,8 +654,7 @@ def test_no_line_is_lost_when_a_log_is_rotated(place: Place) -> None:
 
 
 def test_install_units_without_a_folder_or_queue_is_one_line(place: Place) -> None:
-    """A missing folder or queue is named, and no file is made; a log that logrotate would take for
-    a pattern gets no snippet."""
+    """No file is made; a log that logrotate would take for a pattern gets no snippet."""
     for root, folder, code, message in (
         ("data", "nowhere", 64, "nowhere: expected a folder to write into"),
         ("nowhere", ".", 69, "nowhere: no such folder"),

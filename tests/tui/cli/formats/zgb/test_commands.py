@@ -471,8 +471,7 @@ def test_doctor_names_everything_that_is_wrong(site: Site) -> None:
 
 
 def test_doctor_warns_of_a_silent_cron_and_a_public_log(site: Site) -> None:
-    """Of runs that are missing with the line for the crontab; of a log below a web root, which may
-    be read by everybody, and not of one beside the database."""
+    """Runs that are missing, with the line for the crontab; a log below a web root."""
     site.make(7)
     for key, value, words in (
         ("mailLastRefill", "1000", "the last run was"),
