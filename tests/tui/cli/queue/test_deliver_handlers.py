@@ -2,10 +2,7 @@
 
 import json
 import re
-import socket
 import sqlite3
-import subprocess
-import threading
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -19,10 +16,9 @@ from engine.config.deliver_config import AllowedPeer, DeliverConfig
 from engine.config.queue_config import ConfigError, load_config
 from engine.formats.known_formats import setup_for
 from engine.model import State
-from tests import command
 from tests.bullmq_jobs import write_waiting
-from tests.http_peers import Peer, answer, peer, silent
-from tests.nftban_queues import Run, clean_environment, tasks_at
+from tests.http_peers import Peer, answer, peer
+from tests.nftban_queues import Run, tasks_at
 from tests.redis_server import TestServer
 from tests.tables import each
 from tui.cli.queue import deliver_handlers
@@ -169,29 +165,6 @@ def test_the_row_of_a_delivered_task_is_removed(work: Work, config: Path, tmp_pa
             app.execute("INSERT INTO delivery_jobs VALUES ('r1'), ('r2')")
         assert work(request_for(one)[:-1] + b', "deliveryJobId": "r1"}') == ""
         assert app.execute("SELECT id FROM delivery_jobs").fetchall() == [("r2",)]
-
-
-def test_a_request_whose_worker_was_killed_is_sent_again(
-    spooldeck: Run, root: str, config: Path, tmp_path: Path
-) -> None:
-    """The next worker counts a failed attempt, and the peer gets the request twice."""
-    arrived = threading.Event()
-
-    def hold(sock: socket.socket) -> None:
-        arrived.set()
-        silent(sock)
-
-    words, env = [*deliver_words(config, root), "work"], clean_environment(tmp_path)
-    with peer(hold) as one:
-        payload = add_request(spooldeck, root, config, request_for(one))
-        with command.Popen(words, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL) as killed:
-            assert arrived.wait(60)
-            killed.kill()
-        for seconds in ("120", "480"):  # one to return the task, one after its wait
-            ahead = {command.SECONDS_AHEAD: seconds}
-            assert spooldeck(*words, "--until-idle", **ahead).returncode == 0
-    assert [got.body for got in one.received] == [b"text"] * 2
-    assert not payload.exists()
 
 
 def test_the_settings_of_a_handler(tmp_path: Path) -> None:

@@ -447,17 +447,6 @@ def test_beside_a_kannader_no_worker_of_ours_works(place: Spool, kannader: int) 
     assert len(names(place.path / "queue")) == 1
 
 
-def test_a_mail_that_a_kannader_may_be_sending_is_in_no_plan(place: Spool, kannader: int) -> None:
-    """The plan to release it excludes it with the reason and ends with code 77."""
-    (ident,) = place.enqueue(TO)
-    place.put_in_flight(ident)
-    done = place.run("release", str(place.path), "--state", "inflight", "--dry-run")
-    assert (done.returncode, done.stderr) == (77, "")
-    why = f"Kannader (PID {kannader}) is running and may be sending it"
-    assert f"1  excluded: {why}" in done.stdout
-    assert f"no task would be released: {why}" in done.stdout
-
-
 # ---- status, doctor and recover
 
 

@@ -173,18 +173,6 @@ def test_a_stuck_worker_is_ended(root: Path, lock: Path, recover: Run, worker: C
     assert "[INFO] Lock auto-recovery completed" in log
 
 
-def test_no_process_is_signalled_without_proof(lock: Path, recover: Run, start: Start) -> None:
-    """A process that the lock names without holding it is unharmed: code 2 with the reason."""
-    written(lock, "")
-    innocent, forger = start(INNOCENT), start(INNOCENT, str(lock))
-    written(lock, lock_file.format_claim(true_claim(innocent.pid)))
-    for words in ("--dry-run", "--yes"):
-        run = recover(words, **LATER)
-        assert run.returncode == 2
-        assert f"PID {innocent.pid} does not hold the flock" in run.stderr
-    assert is_unharmed(innocent) and is_unharmed(forger)
-
-
 @pytest.mark.parametrize(
     "typed", ["the PID", "another", pytest.param("nothing", marks=pytest.mark.deep)]
 )

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import queue_config
 from engine.formats.base.format import Setup
-from engine.formats.known_formats import setup_for
 from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.mail.host import this_host
 from tests.console_operator import an_operator
@@ -95,19 +93,6 @@ def test_the_commands_work_on_a_spool(spool: Spool, run: Output) -> None:
     run("release", "--state", "locked", "--apply", "1")
     assert counts() == {"waiting": 4}
     assert not list((spool.root / ".spooldeck" / "kept").rglob("10*"))
-
-
-async def test_the_console_follows_a_spool(spool: Spool) -> None:
-    """A message that comes, and one that the scheduler has finished, change the list by events."""
-    (place,) = await asyncio.to_thread(
-        lambda: open_places(setup_for(queue_config.Config(), "", {}), [str(spool.root)])
-    )
-    async with an_operator(place, size=(120, 40), clock=time.time) as operator:
-        await operator.sees("1001/91", "1001/137", "waiting")
-        path = await asyncio.to_thread(spool.put, 1004, recipient())
-        await operator.sees("1004/91")
-        await asyncio.to_thread(spool.finish, path)
-        await operator.until(lambda: "1004/91" not in operator.text)
 
 
 def test_a_configuration_is_checked_and_explained(tmp_path: Path, spooldeck: Run) -> None:

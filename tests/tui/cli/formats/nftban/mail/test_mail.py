@@ -330,8 +330,6 @@ NOT_SENT = "^✗ Failed to send email: .*"
     ("words", "settings", "code", "message"),
     [
         ("send -- hello a@b@example.com", {}, 1, f"{NOT_SENT}more than one @"),
-        ("send -- hello -C/tmp/evil@example.com", {}, 1, f"{NOT_SENT}begins with a dash"),
-        ("send -- hello 'a@b.c\nb@b.c'", {}, 1, f"{NOT_SENT}a space or a control character"),
         ("send -- /etc/hostname a@example.com", {}, 1, f"{NOT_SENT}outside the folders"),
         ("send -- hello", {}, 1, f"{NOT_SENT}no recipient is named, and none is configured"),
         *((f"{word}", {}, 64, "expected CONTENT") for word in ("send", "send-with-retry")),
@@ -360,7 +358,6 @@ def test_mail_that_may_not_be_sent_is_one_line(
         ("hello ''", {"NFTBAN_MAIL_RECIPIENT": "root@localhost"}, "root@localhost", State.DEAD),
         ("hello", {}, "", State.DEAD),
         ("/etc/hostname a@example.com", {}, TO, State.DEAD),
-        ("hello", {"NFTBAN_MAIL_RECIPIENT": "a@example.com\nb"}, "", State.DEAD),
         ("hello a@example.com", {"NFTBAN_QUEUE_MAX_RETRIES": "abc"}, TO, State.PENDING),
         ("'' a@example.com", {}, TO, State.PENDING),
     ],
@@ -855,17 +852,10 @@ def test_suspend_that_is_refused(place: MailPlace) -> None:
     assert Suspensions(f"{place.staging}/suspended").read() == {}
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["junk", *(f'{{"curl": {{"since": {n}}}}}' for n in ("1" + "0" * 400, "NaN", "1e300"))],
-    ids=["junk", "huge", "NaN", "far"],
-)
-def test_a_damaged_list_of_suspensions_suspends_all_and_loses_no_mail(
-    place: MailPlace, text: str
-) -> None:
+def test_a_damaged_list_of_suspensions_suspends_all_and_loses_no_mail(place: MailPlace) -> None:
     """Nothing is sent, mail is spooled, and each command names the file."""
     path = place.staging / "suspended"
-    path.write_text(text)
+    path.write_text('{"curl": {"since": NaN}}')
     with place.served() as server:
         send, mail_status = place.mail("send", "hello", TO), place.mail("status")
         spooled = place.mail("send-with-retry", "hello", TO)
@@ -1007,27 +997,15 @@ def test_mail_setup_refuses_or_warns(place: MailPlace) -> None:
 # ---- the worker
 
 
-RATE = "{per_hour: 1, burst: 1}"
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (f"{YAML}handlers: {{mail_send: {{rate: {RATE}}}}}\n", ""),
-        (
-            f"mail: {{plain_hosts: ['{HOST}'], rates: {{curl: {RATE}}}}}\n",
-            "no token for transport curl for mail_send; next token ",
-        ),
-    ],
-    ids=["of the handler", "of the transport"],
-)
-def test_a_rate_limits_mail(place: MailPlace, settings: str, message: str) -> None:
+def test_a_rate_limits_mail(place: MailPlace) -> None:
     """One token sends one of two mails; the worker knows when a transport gets its next token."""
-    place.config.write_text(settings)
+    rates = "rates: {curl: {per_hour: 1, burst: 1}}"
+    place.config.write_text(f"mail: {{plain_hosts: ['{HOST}'], {rates}}}\n")
     for _ in range(2):
         place.spool()
     with place.served() as server:
         run = place.run_apart("queue", "work", "--until-idle")
+    message = "no token for transport curl for mail_send; next token "
     assert (run.returncode, message in run.stderr) == (0, True)
     assert len(server.mails) == len(place.tasks()) == len(place.spooled) == 1
 
@@ -1064,14 +1042,6 @@ def test_a_worker_checks_each_minute_how_mail_is_sent(place: MailPlace) -> None:
     none = "no mail transport"
     assert [why[: len(none)] for why in messages] == ["", "", none, "", none]
     assert messages[-1].endswith("the method is none")
-
-
-def test_a_handler_for_mail(place: MailPlace) -> None:
-    """With a command of its own no transport is needed."""
-    place.config.write_text("handlers: {mail_send: {command: ['true']}}\n")
-    place.spool()
-    run = place.run_apart("queue", "process-next")
-    assert (run.returncode, place.tasks()) == (0, [])
 
 
 def test_without_due_mail_no_module_of_mail_is_imported(place: MailPlace) -> None:

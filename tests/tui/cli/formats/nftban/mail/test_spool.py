@@ -182,12 +182,13 @@ def test_a_mail_that_cannot_be_queued_stops_no_other(
 
 
 def test_another_handler_checks_addresses_itself(place: MailPlace) -> None:
-    """Where a program is configured for mail_send, no address is refused before it."""
+    """Where a program is configured for mail_send, it gets any address, and needs no transport."""
     place.config.write_text("handlers: {mail_send: {command: [/bin/true]}}\n")
     ident = place.spool(task=False)
     write(place, ident, "meta.sh", MAIL_TO="a b")
     assert place.mail("spool", "retry", ident).returncode == 0
     assert place.task().payload == place.meta(ident)
+    assert (place.work().returncode, place.tasks()) == (0, [])
 
 
 def test_a_mail_whose_task_is_being_moved_or_added_is_left_alone(place: MailPlace) -> None:
