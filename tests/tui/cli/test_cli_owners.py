@@ -79,18 +79,8 @@ def test_files_of_root_belong_to_the_owner_of_the_queue(place: Path) -> None:
     handlers = f"handlers: {{report: {{command: ['true']}}, {fails}}}"
     config = settings(place, f"queue: {{max_retries: 0}}\n{handlers}\n")
 
-    for words in (
-        "add report",
-        "add report",
-        "add fails",
-        "add fails",
-        "process-next",
-        "work --until-idle",
-        "dlq retry-all",
-        "recover --yes",
-        "work --until-idle",
-        "add report",
-    ):
+    acts = "process-next, work --until-idle, dlq retry-all, recover --yes, work --until-idle"
+    for words in (*["add report"] * 2, *["add fails"] * 2, *acts.split(", "), "add report"):
         code = main(["--config", config, "--root", str(place), "queue", *words.split()])
         assert code == 0 or (words, code) == ("process-next", 3)
     with store_at(place, lambda: time.time() + 120) as store:

@@ -69,23 +69,6 @@ def test_a_table_has_the_rows_of_qshape(by: str, file: str, tmp_path: Path) -> N
     assert counts == sorted(counts, reverse=True)
 
 
-def test_a_filter_of_a_row_finds_its_tasks(tmp_path: Path) -> None:
-    """Each domain of the table as a filter finds the tasks with a recipient there."""
-    tasks = listed_tasks()
-    ages = ages_of(tasks, "destination", tmp_path)
-    with closing(Reader(str(tmp_path / "index"))) as reader:
-        for row in ages.rows:
-            its = {
-                task.id: sum(to.rpartition("@")[2].lower() == row.name for to in task.recipients)
-                for task in tasks
-                if task.state is State.PENDING
-            }
-            query = Query(State.PENDING, parse_filter(f"dest={row.name}"))
-            found = {task.id for task in reader.window(query, 0, 100, 0).tasks}
-            assert found == {ident for ident, number in its.items() if number}
-            assert sum(its.values()) == row.total
-
-
 def test_a_long_name_keeps_its_end(tmp_path: Path) -> None:
     """As in qshape: a name that is too long begins with a plus sign."""
     name = f"{'x' * 90}.example.test"

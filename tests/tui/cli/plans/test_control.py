@@ -65,16 +65,3 @@ def test_a_control_is_shown_then_applied(whole: ZgbConsolePlace, spooldeck: Run)
     (line,) = spooldeck("journal", whole.path).stdout.splitlines()
     assert f"control | {PAUSE} 0 | done" in line and "reason mx7 is down" in line
     assert "paused: jobs wait" in spooldeck("journal", line.split(" | ")[1], whole.path).stdout
-
-
-def test_the_json_of_a_control(whole: ZgbConsolePlace, spooldeck: Run) -> None:
-    """The dry run has the number of changes; the answer has its lines and the operation's id."""
-    whole.fail_all()
-    dry_run = spooldeck("control", RETRY, whole.path, "--dry-run", "--json")
-    done = spooldeck("control", RETRY, whole.path, "--apply", "2", "--json")
-    answer = json.loads(dry_run.stdout)
-    assert (answer["order"], answer["count"]) == ({"target": "", "value": ""}, 2)
-    assert answer["command"].endswith("--apply 2")
-    parsed = json.loads(done.stdout)
-    assert (parsed["control"], parsed["said"]) == (RETRY, ["2 jobs failed or parked: due now"])
-    assert json.loads(spooldeck("journal", whole.path, "--json").stdout)["op"] == parsed["op"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +15,6 @@ from engine.model import Task
 from engine.operations.journal import Journal
 from engine.operations.notes import Notes
 from engine.operations.plans import RowResult
-from tests.engine.formats.kannader.conftest import DAEMON
 from tests.nftban_queues import Run, add_task, journal_at, tasks_at
 
 
@@ -100,23 +97,6 @@ def test_another_recipient_until_undo(mail: tuple[str, Task], spooldeck: Run) ->
     assert metadata.read_bytes() == before
     restored = mail_at(place, task.id)
     assert (restored.description, restored.destination) == (task.description, "b@y.org")
-
-
-def test_an_edit_beside_a_running_kannader_warns(mail: tuple[str, Task], spooldeck: Run) -> None:
-    """The dry run warns that a running Kannader uses its own copy; without one it does not."""
-    place, task = mail
-    words = ("edit", task.id, place, "--due", "+30d", "--dry-run")
-    calm = spooldeck(*words)
-    pipe, daemon = subprocess.PIPE, [sys.executable, "-c", DAEMON, place]
-    with subprocess.Popen(daemon, stdin=pipe, stdout=pipe) as kannader:
-        assert kannader.stdout is not None
-        assert kannader.stdout.readline() == b"ready\n"
-        warned = spooldeck(*words)
-        kannader.communicate(b"\n", timeout=60)
-
-    assert (calm.returncode, warned.returncode) == (0, 0), calm.stderr + warned.stderr
-    assert "  due          now -> " in calm.stdout and "!" not in calm.stdout
-    assert f"  ! Kannader (PID {kannader.pid}) is running and uses its own copy" in warned.stdout
 
 
 def test_a_note_is_written_listed_and_removed(root: str, spooldeck: Run) -> None:

@@ -46,16 +46,6 @@ def doctor(place: Path, capsys: pytest.CaptureFixture[str]) -> Doctor:
     return run
 
 
-def test_a_recovery_is_no_run_of_a_worker(
-    doctor: Doctor, place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """After `queue recover` in a queue in which no worker has run yet, none ran in 1970."""
-    assert main(["--root", str(place), "queue", "recover", "--yes"]) == 0
-    assert (place / "metrics" / "queue.prom").exists()
-    (worker,) = (line for line in doctor()[1] if " worker " in line)
-    assert "no worker has run yet" in worker
-
-
 def grades(lines: list[str]) -> dict[str, set[str]]:
     """The grades of each check."""
     words = [line.split(maxsplit=2) for line in lines if not line.startswith(" ")]

@@ -263,7 +263,7 @@ def test_every_verb_is_shown_or_refused_in_a_line(
     everything = ("queue", "list", "--root", places[at], "--json")
     before = spooldeck(*everything)
     for verb in sorted({*VERBS, "replay"} - {"retry", "edit", "undo"}):
-        for some in ([], ["--id", str(before[0]["id"])], ["--id", "no-task"]):
+        for some in ([], ["--id", str(before[0]["id"])]):
             code = main([verb, places[at], *some, "--dry-run"])
             captured = capsys.readouterr()
             assert code in (0, 64), (verb, captured)
@@ -375,44 +375,36 @@ TABS = {
 async def test_a_tab_hints_at_what_it_allows(
     spool: str, left: Path, database: str, which: str
 ) -> None:
-    """However narrow the screen, it has the verbs that lead somewhere in this store."""
+    """On a narrow screen, too, it has the verbs that lead somewhere in this store."""
     place = await handled({"spool": spool, "database": database}[which])
     async with an_operator(place, clock=time.time, start_armed=False) as operator:
         await operator.sees("[")
         place_tabs = (*operator.console.sessions[0].inspector.states, "problems")
-        for width in (80, 120):
-            await operator.pilot.resize_terminal(width, 24)
-            for tab, offered, never in TABS[which]:
-                for _ in place_tabs:
-                    if f"[{tab} " not in operator.text:
-                        await operator.press("l")
-                await operator.sees(f"[{tab} ")
-                await operator.until(
-                    lambda: all(hint in operator.line("hints") for hint in offered)  # noqa: B023
-                )
-                assert not [hint for hint in never if hint in operator.line("hints")]
-                assert "? help  q back" in operator.line("hints")
+        for tab, offered, never in TABS[which]:
+            for _ in place_tabs:
+                if f"[{tab} " not in operator.text:
+                    await operator.press("l")
+            await operator.sees(f"[{tab} ")
+            await operator.until(
+                lambda: all(hint in operator.line("hints") for hint in offered)  # noqa: B023
+            )
+            assert not [hint for hint in never if hint in operator.line("hints")]
+            assert "? help  q back" in operator.line("hints")
 
 
 SLEEPER = (sys.executable, "-c", "import signal; signal.pause()")
 """A program that only runs, in the place of a worker."""
 
 
-@pytest.mark.parametrize("pane", [keys.LIST, keys.OVERVIEW, keys.LOCKS])
-async def test_no_lock_is_offered_to_be_freed(database: str, pane: str) -> None:
+async def test_no_lock_is_offered_to_be_freed(database: str) -> None:
     """No hint mentions it, and the key that is pressed all the same says why."""
     place = await handled(database)
-    async with an_operator(place, size=(160, 40), clock=time.time, first=pane) as operator:
+    settings: dict[str, Any] = {"clock": time.time, "first": keys.OVERVIEW}
+    async with an_operator(place, size=(160, 40), **settings) as operator:
         await operator.sees("help")
         assert "unlock" not in operator.text
         await operator.press("U")
         await operator.sees(NO_LOCK_FILE)
-
-
-def test_what_each_format_has_instead_of_a_lock(places: list[str]) -> None:
-    """A spool of links is claimed by renames, a database by leases of its rows."""
-    spool, database, _ = places_at(*places)
-    assert (spool.no_lock, database.no_lock) == ("no lock file (link renames)", NO_LOCK_FILE)
 
 
 async def test_the_board_of_locks_says_that_none_is_needed(database: str, tmp_path: Path) -> None:

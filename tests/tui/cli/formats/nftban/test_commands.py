@@ -8,10 +8,8 @@ from typing import TypeAlias
 
 import pytest
 
-from tests.nftban_queues import add_task, ids_at, store_at, tasks_at
+from tests.nftban_queues import add_task, ids_at, tasks_at
 from tui import cli
-
-NOW = 1_795_239_223.0
 
 Add: TypeAlias = Callable[[str, str], tuple[int, list[str], str]]
 
@@ -42,18 +40,6 @@ def test_a_batch_adds_a_task_for_each_line(root: str, add: Add) -> None:
     code, more, errors = add('\njob\n  {"kind": "job"}\n\n', f"--batch {root}")
     assert (code, errors, len(more)) == (0, "", 2)
     assert ids_at(root, "pending") == {*printed, *more}
-
-
-def test_tasks_of_one_second_are_claimed_in_the_order_of_their_adds(
-    root: str, add: Add, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A batch of two kinds within one moment, and a task added after it, run in that order."""
-    monkeypatch.setattr("time.time", lambda: NOW)
-    _, added, _ = add("report\nfeed\nreport\nfeed\n" * 25, f"--batch {root}")
-    monkeypatch.setattr("time.time", lambda: NOW + 0.5)
-    _, last, _ = add("", f"alpha --root {root}")
-    with store_at(root, lambda: NOW + 1) as store:
-        assert [task.id for task in store.take(NOW + 1, "test", 999)] == added + last
 
 
 @pytest.mark.parametrize(
@@ -108,14 +94,6 @@ def test_a_full_queue_ends_a_batch(root: str, add: Add, monkeypatch: pytest.Monk
     assert len(ids) == 150
     log = Path(root, "log", "queue.log").read_text()
     assert "Queue at capacity (150 tasks). Rejecting task: the rest of a batch" in log
-
-
-def test_a_batch_and_a_type_are_not_added_together(root: str, add: Add) -> None:
-    """TYPE beside --batch, or neither, adds nothing and is exit code 64."""
-    for words in ("job --batch", ""):
-        code, _, errors = add("job\n", f"--root {root} {words}")
-        assert (code, "expected either TYPE, or --batch" in errors) == (64, True)
-    assert tasks_at(root) == []
 
 
 def test_a_queue_is_not_taken_for_a_description(
