@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from tests.rules.syntax_trees import parsed, walked
+from tests.tables import each
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = sorted(p for top in ("engine", "tui", "tests") for p in (ROOT / top).rglob("*.py"))
@@ -128,7 +127,7 @@ def test_no_literal_is_only_unpacked() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "lines"),
     [
         ("f(1, 2, 3, 4, 5, 6)", [1]),
@@ -146,7 +145,7 @@ def test_a_long_call_is_found(source: str, lines: list[int]) -> None:
     assert [*long_calls(tree, frozenset([*ANY_NUMBER, *wide_functions(tree)]))] == lines
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "lines"),
     [
         ("f(1, *(2, 3))", [1]),

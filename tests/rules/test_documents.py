@@ -6,12 +6,11 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
-
 from engine.config.queue_config import load_config
 from engine.formats.known_formats import FORMATS
 from tests.bench.bench import ROWS, replace_rows
 from tests.documents import DOCUMENTS, ROOT, Printed, anchors, printed_commands, read, without_code
+from tests.tables import each
 from tui import cli
 from tui.cli import common_options
 from tui.cli.commands import COMMAND_WORDS, COMMANDS
@@ -36,7 +35,7 @@ FORMAT_CHAPTERS = (
 )
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@each("document", DOCUMENTS)
 def test_each_link_leads_to_a_file_and_a_heading(document: str) -> None:
     """The file of each link exists, and so does its anchor."""
     wrong = []
@@ -58,7 +57,7 @@ def test_the_manual_is_short() -> None:
 
 def test_each_format_has_a_page() -> None:
     """The page of each format, which the manual names, has what an operator must know of it."""
-    for name in {type(each).__module__.split(".")[2] for each in FORMATS.values()}:
+    for name in {type(form).__module__.split(".")[2] for form in FORMATS.values()}:
         page = f"engine/formats/{name}/MANUAL.md"
         chapters = re.findall(r"(?m)^## (.*)$", read(page))
         assert [one for one in FORMAT_CHAPTERS if not any(one in each for each in chapters)] == []
@@ -78,7 +77,7 @@ def test_the_manual_names_the_commands_for_several_places() -> None:
 TEN_LINES = [document for document in DOCUMENTS if "\n## In ten lines\n" in read(document)]
 
 
-@pytest.mark.parametrize("document", TEN_LINES)
+@each("document", TEN_LINES)
 def test_ten_lines_are_commands(document: str) -> None:
     """The chapter `In ten lines` is a block of at most ten commands, each with its arguments."""
     chapter = read(document).partition("\n## In ten lines\n")[2].partition("\n## ")[0]
@@ -95,7 +94,7 @@ def test_no_paragraph_is_long() -> None:
             assert part.count("\n") < 14, (document, part[:80])
 
 
-@pytest.mark.parametrize("printed", COMMAND_LINES, ids=lambda printed: printed.text[:60])
+@each("printed", COMMAND_LINES)
 def test_each_command_in_a_document_exists(printed: Printed) -> None:
     """Our own parser takes each command line, and knows each word of a table of commands."""
     if printed.is_usage:
@@ -150,14 +149,10 @@ def test_each_target_of_make_in_a_document_exists() -> None:
     assert named <= targets
 
 
-YAML = [
-    pytest.param(block, id=f"{document}-{number}")
-    for document in DOCUMENTS
-    for number, block in enumerate(re.findall(r"(?ms)^```yaml$(.*?)^```$", read(document)))
-]
+YAML = [block for one in DOCUMENTS for block in re.findall(r"(?ms)^```yaml$(.*?)^```$", read(one))]
 
 
-@pytest.mark.parametrize("block", YAML)
+@each("block", YAML)
 def test_each_configuration_in_a_document_is_valid(block: str, tmp_path: Path) -> None:
     """Each block of YAML is a configuration that is accepted, also by the formats that it names."""
     path = tmp_path / "spooldeck.yaml"

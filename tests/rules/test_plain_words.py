@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents import DOCUMENTS
+from tests.tables import each
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -112,7 +113,7 @@ def test_no_document_and_no_unit_has_a_banned_word() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "words"),
     [
         ('"""Nobody has it."""', ["Nobody"]),

@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 
 from engine.version import VERSION
 from tests.rules.syntax_trees import parsed, walked
+from tests.tables import each
 from tui.packaging.backend import PANDOC, SHTAB
 from tui.packaging.locks import BUILD_LOCK, FOLDER, LOCKS, read_project
 
@@ -86,7 +87,7 @@ MESSAGES = [
 ]
 
 
-@pytest.mark.parametrize(("message", "code"), MESSAGES)
+@each(("message", "code"), MESSAGES)
 def test_the_form_of_a_commit_message(message: str, code: int, tmp_path: Path) -> None:
     """The hook refuses a message of another form, in one line."""
     path = tmp_path / "message"
@@ -101,7 +102,7 @@ def test_no_init_below_tests() -> None:
     assert list((ROOT / "tests").rglob("__init__.py")) == []
 
 
-@pytest.mark.parametrize("package", ["engine", "tui", "themes"])
+@each("package", ["engine", "tui", "themes"])
 def test_package_init_is_a_docstring(package: str) -> None:
     """Importing a package runs nothing but its docstring."""
     tree = ast.parse((ROOT / package / "__init__.py").read_text())
@@ -116,7 +117,7 @@ def test_wheel_packages() -> None:
     assert wheel["sources"] == {name: f"spooldeck/{name}" for name in PACKAGES}
 
 
-@pytest.mark.parametrize("package", ["engine", "tui"])
+@each("package", ["engine", "tui"])
 def test_typed(package: str) -> None:
     """Each code package says that it carries its own types."""
     assert (importlib.resources.files(package) / "py.typed").is_file()

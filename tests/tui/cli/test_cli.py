@@ -28,6 +28,7 @@ from tests.nftban_queues import (
     tasks_at,
     write_config,
 )
+from tests.tables import each
 from tui import cli
 from tui.cli.command_help import COMMAND_HELP
 from tui.cli.commands import COMMAND_WORDS, parse_table
@@ -64,7 +65,7 @@ def test_what_every_command_keeps(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("row", "expected"),
     [
         ("log", "WORDS | MODULE:FUNCTION | SUMMARY"),

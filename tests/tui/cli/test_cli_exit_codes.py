@@ -13,6 +13,7 @@ from engine.formats.kannader.store import KannaderStore, make_spool
 from tests import command
 from tests.nftban_queues import add_task, bury_one, clean_environment
 from tests.other_users import tree
+from tests.tables import each
 from tests.zgb_console_place import PAUSE, RATE, REDIRECT, ZgbConsolePlace
 
 DESCRIPTION = "edit: this queue has no description field\n"
@@ -135,7 +136,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("words", "code", "why"), ROWS)
+@each(("words", "code", "why"), ROWS)
 def test_a_command_that_cannot_be_carried_out_has_its_code(
     placeholders: dict[str, object], words: str, code: int, why: str
 ) -> None:
@@ -145,7 +146,7 @@ def test_a_command_that_cannot_be_carried_out_has_its_code(
         refuse(placeholders, f"{words} {how}", code, why)
 
 
-@pytest.mark.parametrize(("store", "settings", "why"), SETTINGS.values(), ids=SETTINGS)
+@each(("store", "settings", "why"), SETTINGS.values())
 def test_unusable_settings_are_code_78(
     placeholders: dict[str, object], store: str, settings: dict[str, object], why: str
 ) -> None:

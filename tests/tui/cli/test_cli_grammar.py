@@ -17,6 +17,7 @@ from engine.config import queue_config
 from engine.formats.known_formats import setup_for
 from tests import command
 from tests.nftban_queues import Run, add_task, bury_one, clean_environment, tasks_at
+from tests.tables import each
 from tui import cli
 from tui.cli.print.wait import Observed, result_of, wait
 from tui.cli.setup.output import (
@@ -247,7 +248,7 @@ def test_csv_and_json_of_a_list_have_the_same_rows(
 # ---- wait
 
 
-@pytest.mark.parametrize(
+@each(
     ("observed", "until", "expected"),
     [
         (Observed(pending=1), "done", None),

@@ -46,6 +46,7 @@ from tests.mail_queue_commands import ALSO, FROM, PATIENCE, TEXT, TO, Spool, nam
 from tests.rival_processes import running
 from tests.smtp_server import DROP, HOST, Server, refusing, silent
 from tests.store_contents import found
+from tests.tables import each
 from tests.unprivileged_user import as_other_user, other_users_folder
 from tui.cli.formats.kannader.commands import (
     bounce_handler,
@@ -629,9 +630,7 @@ WRONG: dict[str, tuple[object, ...]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [(key, value) for key, values in WRONG.items() for value in values]
-)
+@each(("key", "value"), [(key, value) for key, values in WRONG.items() for value in values])
 def test_a_wrong_setting_is_refused(key: str, value: object) -> None:
     """The error names the file and the key; an attempt must end before others may take the mail."""
     with pytest.raises(ConfigError, match=r"some\.yaml: stores\.kannader"):
