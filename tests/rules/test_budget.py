@@ -169,7 +169,6 @@ def test_a_package_has_no_more_lines_than_its_row() -> None:
     """The row is lowered with the code."""
     rows = {name: -(-n // STEP) * STEP for name, n in package_lines().items()}
     wrong = {name: rows.get(name) for name in {*rows, *LINES} if rows.get(name) != LINES.get(name)}
-
     assert not wrong, "these rows are due: lower them, or raise them and say why in the commit"
 
 

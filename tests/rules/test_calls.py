@@ -115,7 +115,6 @@ def test_a_call_has_at_most_five_positional_arguments() -> None:
     """More arguments are named; callables that take any number by their nature are listed."""
     wide = wide_names()
     wrong = [f"{path}:{n}" for path, tree in trees().items() for n in long_calls(tree, wide)]
-
     assert not wrong, "\n".join(wrong)
 
 
@@ -123,7 +122,6 @@ def test_no_literal_is_only_unpacked() -> None:
     """No tuple or list is written only to be unpacked into a call or another literal."""
     wide = wide_names()
     wrong = [f"{path}:{n}" for path, tree in trees().items() for n in unpacked_literals(tree, wide)]
-
     assert not wrong, "\n".join(wrong)
 
 
@@ -141,7 +139,6 @@ def test_no_literal_is_only_unpacked() -> None:
 def test_a_long_call_is_found(source: str, lines: list[int]) -> None:
     """A sixth positional argument is found, unless the function takes any number."""
     tree = ast.parse(source)
-
     assert [*long_calls(tree, frozenset([*ANY_NUMBER, *wide_functions(tree)]))] == lines
 
 
@@ -159,7 +156,6 @@ def test_a_long_call_is_found(source: str, lines: list[int]) -> None:
 def test_an_unpacked_literal_is_found(source: str, lines: list[int]) -> None:
     """A literal is found where it is unpacked, also by a name that has no other use."""
     tree = ast.parse(source)
-
     assert [*unpacked_literals(tree, frozenset(wide_functions(tree)))] == lines
 
 
@@ -174,5 +170,4 @@ def test_a_screen_begins_its_work_in_one_way() -> None:
         for node in walked(tree)
         if isinstance(node, ast.Attribute) and node.attr == "run_worker"
     ]
-
     assert calls == ["tui/widgets/background.py"]

@@ -169,7 +169,6 @@ def test_the_benchmarks_are_those_of_the_table() -> None:
     lines = [line.split("|") for line in read("BENCHMARKS.md").splitlines() if line[:2] == "| "]
     figures = [cells for cells in lines if len(cells) == 10 and cells[1].strip() != "row"]
     runs = {cells[1].strip() for cells in lines if len(cells) == 4}
-
     assert {cells[1].strip() for cells in figures} == {row.name for row in ROWS}
     assert {cells[8].strip() for cells in figures} == runs - {"run"}
 
@@ -178,10 +177,8 @@ def test_the_figures_of_one_row_are_replaced() -> None:
     """A run that measures one row replaces its figures alone; a run without figures is removed."""
     old = read("BENCHMARKS.md")
     cells = ("envelope", "a thing", "2.00 us", "1.00 floor", "2.00", "1.3", "MISSED")
-
     once = replace_rows(old, "envelope", [cells], "2027-01-01 00:00Z; a machine; commit 1")
     twice = replace_rows(once, "envelope", [cells], "2027-01-02 00:00Z; a machine; commit 2")
-
     changed = {*twice.splitlines()} ^ {*old.splitlines()}
     assert (
         "| envelope | a thing | 2.00 us | 1.00 floor | 2.00 | 1.3 | MISSED | 2027-01-02 00:00Z |"

@@ -499,7 +499,6 @@ def test_no_command_of_root_reaches_out_of_a_foreign_place(site: Site, traps: st
     """Links, FIFOs and journals in a place lead no command anywhere else."""
     getattr(site, traps)()
     site.give()
-
     with untouched(site.outside):
         run_as_root(site)
 
@@ -526,7 +525,6 @@ def test_no_command_of_root_is_led_astray_while_it_runs(site: Site) -> None:
     for path in site.folders():
         path.mkdir(parents=True, exist_ok=True)
     site.give()
-
     with untouched(site.outside), child(lambda: swap(site), OTHER_UID):
         run_as_root(site, ROUNDS)
 
@@ -539,7 +537,6 @@ def test_the_console_of_root_reaches_out_of_no_foreign_place(site: Site, traps: 
     """The console opens on a place full of traps, shows nothing secret and ends."""
     getattr(site, traps)()
     site.give()
-
     with untouched(site.outside):
         environ = {"HOME": os.environ["HOME"], "NFTBAN_MAIL_METHOD": "none"}
         with console(str(site.place), **environ) as terminal:

@@ -161,14 +161,12 @@ def test_a_package_imports_only_what_its_line_allows() -> None:
         for other in imported(name)
         if other in MODULES and package_of(other) not in allowed(package_of(name))
     }
-
     assert not wrong, "move the code, or change PACKAGES"
 
 
 def test_the_table_names_every_package_and_has_no_cycle() -> None:
     """Each package with modules has a line, and the lines are in an order without a cycle."""
     filled = {package_of(name) for name, path in MODULES.items() if path.name != "__init__.py"}
-
     assert filled == {package for package in PACKAGES if package != "themes"}
     TopologicalSorter({name: line.split() for name, line in PACKAGES.items()}).prepare()
 
@@ -176,7 +174,6 @@ def test_the_table_names_every_package_and_has_no_cycle() -> None:
 def test_no_module_imports_itself_through_others() -> None:
     """The imports between modules have no cycle."""
     ours = {n: {o for o in imported(n) if o in MODULES} - {n} for n in MODULES}
-
     TopologicalSorter(ours).prepare()
 
 
@@ -198,7 +195,6 @@ def test_the_engine_knows_no_screen() -> None:
         for other in imported(name)
         if other.split(".")[0] in {"textual", "rich", "tui", "themes"}
     }
-
     assert not wrong
 
 
@@ -207,9 +203,7 @@ def test_what_prints_loads_no_textual() -> None:
     light = ("tui.text", "tui.cli.print", "tui.cli.plans")
     names = [name for name in MODULES if name in light or package_of(name) in light]
     code = f"import sys, {', '.join(names)}; print('textual' in sys.modules)"
-
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-
     assert (run.stdout.strip(), run.stderr) == ("False", "")
     assert "tui.text.keys" in names
 
@@ -296,7 +290,6 @@ def test_a_format_is_imported_by_itself_alone() -> None:
         for other in {*imported(name), *named_modules(name)}
         if format_of(other) not in ("", format_of(name))
     }
-
     assert not wrong
 
 
@@ -310,5 +303,4 @@ def test_a_format_is_named_by_its_own_modules_alone() -> None:
         if isinstance(node, ast.Constant) and node.value in {*FORMATS, "mailq"} - {"base"}
         if node.value not in OTHER_MEANINGS.get(name, ())
     }
-
     assert not wrong

@@ -97,7 +97,6 @@ def hits(path: Path) -> Iterator[str]:
 def test_no_module_has_a_banned_word() -> None:
     """Names, strings and comments of the engine, the console and the tests have no banned word."""
     wrong = [hit for path in MODULES if path != Path(__file__) for hit in hits(path)]
-
     assert not wrong, "\n".join(wrong)
 
 
@@ -109,7 +108,6 @@ def test_each_module_with_an_account_needs_it() -> None:
 def test_no_document_and_no_unit_has_a_banned_word() -> None:
     """The documents, and the units and functions that are written out, have no banned word."""
     wrong = [hit for path in (*(ROOT / name for name in DOCUMENTS), *UNITS) for hit in hits(path)]
-
     assert not wrong
 
 
@@ -132,5 +130,4 @@ def test_a_banned_word_is_found(
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     path = tmp_path / "module.py"
     path.write_text(source)
-
     assert [hit.split(": ")[1] for hit in hits(path)] == words

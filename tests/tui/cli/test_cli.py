@@ -221,10 +221,8 @@ def test_add_prints_the_id_of_a_new_task_file(spooldeck: Run, tmp_path: Path) ->
     root = tmp_path / "data"
     root.mkdir()
     words = ("--root", root, "queue", "add")
-
     added = spooldeck(*words, "feeds_sync", "Feed enabled: spamhaus")
     refused = spooldeck(*words, "report", NFTBAN_QUEUE_MAX_PENDING="1")
-
     folders = [root / "queue" / word for word in ("pending", "work", "dlq")]
     assert added.stderr.splitlines() == [f"spooldeck: made {path}" for path in folders]
     assert {path.stat().st_mode & 0o777 for path in folders} == {0o750}
@@ -350,11 +348,9 @@ def test_files_that_are_no_tasks_are_problems_and_not_counted(root: str, spoolde
     (pending / "folder.task").mkdir()
     (pending / "link.task").symlink_to("/etc/hostname")
     Path(root, "queue", "dlq", "junk.task").write_text("junk")
-
     counted = spooldeck("--root", root, "queue", "count")
     listed = spooldeck("--root", root, "queue", "dlq", "list")
     status = json.loads(spooldeck("status", root, "--json").stdout)
-
     assert (counted.stdout, listed.stdout) == ("1\n", "")
     assert "dlq/junk.task: no newline at its end" in listed.stderr
     assert (status["tasks"]["pending"], len(status["problems"])) == (1, 4)
@@ -396,17 +392,14 @@ def test_work_until_idle_reports_and_counts(root: str, spooldeck: Run) -> None:
     for _ in range(5):
         add_task(root)
     run = spooldeck(*in_queue(root, TRUE), "work", "--until-idle", "--concurrency", "3")
-
     assert run.returncode == 0
     assert "5 done, 0 failed" in run.stderr
     assert tasks_at(root, "pending", "work") == []
     assert "nftban_queue_tasks_processed_total 5" in Path(root, "metrics", "queue.prom").read_text()
-
     settings = "handlers: {report: {command: ['true'], rate: {per_hour: 1, burst: 1}}}"
     for _ in range(2):
         add_task(root)
     first, second = (spooldeck(*in_queue(root, settings), "process-next") for _ in range(2))
-
     assert (first.returncode, second.returncode) == (0, 1)
     assert "no token for report; next token 20" in second.stderr
     assert len(tasks_at(root, "pending")) == 1
@@ -464,7 +457,6 @@ def test_dead_tasks_are_listed_shown_retried_and_purged(root: str, spooldeck: Ru
     """The dead-letter commands print ids, task files and counts; a dry run changes nothing."""
     first, second = bury_one(root), bury_one(root)
     place_options = ("--root", root, "queue", "dlq")
-
     listed = spooldeck(*place_options, "list").stdout.splitlines()
     shown = spooldeck(*place_options, "show", first.id)
     retried = spooldeck(*place_options, "retry", first.id)
@@ -475,7 +467,6 @@ def test_dead_tasks_are_listed_shown_retried_and_purged(root: str, spooldeck: Ru
     dead = [task.id for task in tasks_at(root, "dlq")]
     (back,) = tasks_at(root, "pending")
     rest = spooldeck(*place_options, "retry-all")
-
     assert [line.split(" | ")[0] for line in listed] == sorted([first.id, second.id])
     assert 'TASK_DLQ_REASON="max_retries_exceeded"' in shown.stdout
     assert retried.stdout == f"Task {first.id} moved from DLQ to pending queue\n"
@@ -502,12 +493,10 @@ def test_status_of_a_quiet_queue(
     root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit 0 where nothing is wrong, 2 where nothing can be read, 1 with a full disk."""
-
     status = status_of(root, capsys)
     dead = bury_one(root)
     with store_at(root) as store:
         store.swap(dead, verbs.purge(dead, 0))
-
     code, out, _ = status()
     assert (code, "nothing needs attention" in out) == (0, True)
     counts = {"pending": 0, "work": 0, "held": 0, "dlq": 0, "trash": 1}
@@ -525,7 +514,6 @@ def test_status_of_many_tasks_reads_a_sample(
     root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Counts are exact, what was read is said, and with --exact all are read."""
-
     status = status_of(root, capsys)
     for age in range(260):
         add_task(root, "feeds_sync", time.time() - 60 * age)
@@ -631,7 +619,6 @@ def test_an_answer_that_cannot_be_written(root: str) -> None:
 
         counted, added = into_full("count"), into_full("add", "report")
         silent = command.run(["--root", f"{root}2", "queue", "count"], stderr=full)
-
     (task,) = tasks_at(root, "pending")
     assert (counted.returncode, added.returncode, silent.returncode) == (74, 4, 69)
     assert counted.stderr.count("\n") == 1 and "No space left" in counted.stderr

@@ -304,7 +304,6 @@ def test_a_wait_ends_with_the_task(root: str, capsys: pytest.CaptureFixture[str]
 
     code, output = run_wait(root, finish(), capsys, done.id)
     assert (code, output["result"], output["tasks"]) == (0, "done", {done.id: None})
-
     cli.main(["purge", root, "--id", purged.id, "--state", "pending", "--apply", "1"])
     capsys.readouterr()
     code, output = run_wait(root, iter(()), capsys, left.id)
@@ -347,7 +346,6 @@ def test_a_log_is_read_back_into_its_rotated_files(root: str, spooldeck: Run) ->
     Path(f"{log}.1.gz").write_bytes(gzip.compress(log.read_bytes()))
     Path(f"{log}.2.gz").write_bytes(gzip.compress(b"[2026-01-01 12:00:00] [INFO] old\n")[:-1])
     log.write_text("")
-
     printed = spooldeck("log", root)
     first = "2026-01-01 12:00:00 queue: INFO old"
     assert (printed.stdout.splitlines()[0], printed.returncode) == (first, 0)
@@ -384,12 +382,10 @@ def test_the_mail_settings_are_shown_without_the_password(
     path = folder / "conf.d" / "mail.conf.local"
     path.write_text('NFTBAN_MAIL_RECIPIENT="a@b.org"\nNFTBAN_MAIL_ON_BAN="YES"\n')
     secret = {"NFTBAN_CONFIG_DIR": str(folder), "NFTBAN_MAIL_SMTP_PASS": "secret"}
-
     ended = spooldeck("mail", "setup", "--show", root, **secret)
     values = json.loads(spooldeck("mail", "setup", "--show", "--json", root, **secret).stdout)
     both = spooldeck("mail", "setup", "a@b.org", "--show", root, **secret)
     near = spooldeck("mail", "setup", "--show", Path(root).name, cwd=Path(root).parent, **secret)
-
     assert "secret" not in ended.stdout
     assert (values["recipient"], values["triggers"]["NFTBAN_MAIL_ON_BAN"]) == ("a@b.org", "YES")
     assert (both.returncode, near.returncode, near.stdout) == (64, 0, ended.stdout)

@@ -18,10 +18,8 @@ from tui.cli import info as report
 def test_a_report_has_versions_files_settings_and_paths(root: str, spooldeck: Run) -> None:
     """As text to paste, and as JSON."""
     config = write_config(root, f"places: [{root}]\nqueue: {{max_retries: 2}}\n")
-
     text = spooldeck("info", "--config", config)
     answer = spooldeck("info", "--config", config, "--json", NFTBAN_QUEUE_MAX_PENDING="7")
-
     assert (text.returncode, text.stderr) == (0, "")
     for words in (f"spooldeck {VERSION} in /", "textual ", "python ", f"{config}  ", f"{config}:2"):
         assert words in text.stdout

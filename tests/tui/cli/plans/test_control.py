@@ -49,17 +49,13 @@ def test_the_controls_are_listed(whole: ZgbConsolePlace, root: str, spooldeck: R
 def test_a_control_is_shown_then_applied(whole: ZgbConsolePlace, spooldeck: Run) -> None:
     """A dry run changes nothing and names the command that applies it; the journal records it."""
     words = ("control", PAUSE, whole.path, "--value", "0", "--reason", "mx7 is down")
-
     dry_run = spooldeck(*words, "--dry-run")
-
     assert (dry_run.returncode, dry_run.stderr) == (0, "")
     assert "Now 1 (send), then 0 (pause: jobs wait)." in dry_run.stdout
     apply_command = f"control {PAUSE} --value 0 --reason 'mx7 is down' --apply 1"
     assert apply_command in dry_run.stdout.splitlines()[-1]
     assert whole.setting(PAUSE) == "1"
-
     done = spooldeck(*words, "--apply", "1")
-
     assert (done.returncode, done.stdout, done.stderr) == (0, "paused: jobs wait\n", "")
     assert whole.setting(PAUSE) == "0"
     (line,) = spooldeck("journal", whole.path).stdout.splitlines()

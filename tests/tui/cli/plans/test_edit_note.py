@@ -77,7 +77,6 @@ def test_another_recipient_until_undo(mail: tuple[str, Task], spooldeck: Run) ->
     (metadata,) = Path(place, "data").glob("*/*/metadata")
     before = metadata.read_bytes()
     words = ("edit", task.id, place, "--to", "c@z.org")
-
     dry = spooldeck(*words, "--dry-run")
     assert (dry.returncode, metadata.read_bytes()) == (0, before), dry.stderr
     assert dry.stdout == (
@@ -86,7 +85,6 @@ def test_another_recipient_until_undo(mail: tuple[str, Task], spooldeck: Run) ->
         "            -> c@z.org\n"
     )
     done = spooldeck(*words, "--apply", "1")
-
     assert done.stdout == f"Task {task.id} edited (destination)\n", done.stderr
     after = mail_at(place, task.id)
     assert (after.description, after.destination) == ("a@x.org to c@z.org", "c@z.org")
@@ -105,7 +103,6 @@ def test_a_note_is_written_listed_and_removed(root: str, spooldeck: Run) -> None
     written = spooldeck("note", ident, "ask bob@example.net\nfirst", root, SUDO_USER="ana")
     plain, as_json = spooldeck("notes", root), spooldeck("notes", root, "--json")
     removed, after = spooldeck("note", ident, "-", root), spooldeck("notes", root)
-
     assert written.stdout == "noted: ask ...@example.net first\n"
     assert plain.stdout.startswith(f"{ident}  ")
     assert plain.stdout.endswith("  ana  ask ...@example.net first\n")
@@ -113,7 +110,6 @@ def test_a_note_is_written_listed_and_removed(root: str, spooldeck: Run) -> None
     assert value["when"] >= began
     assert (value["id"], value["who"], removed.stdout) == (ident, "ana", "notes deleted\n")
     assert (after.returncode, after.stdout) == (0, "")
-
     notes = Path(f"{root}/queue/.spooldeck/journal", "notes.jsonl")
     Notes(str(notes.parent)).add(ident, "\x1b]0;x\x07\u202e", "a\x1b[2Jb")
     with notes.open("ab") as file:

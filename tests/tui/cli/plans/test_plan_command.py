@@ -44,7 +44,6 @@ def test_a_plan_is_applied_and_undone_by_its_count(root: Path, act: Command) -> 
     for path in (root / "queue").rglob("*.task"):
         path.write_bytes(b"# by hand\n" + path.read_bytes())
     before = tree(root)
-
     for words, amount in PLANS.items():
         (foreseen,) = objects(act(f"{words} --dry-run --json"))
         unchanged = tree(root)
@@ -52,7 +51,6 @@ def test_a_plan_is_applied_and_undone_by_its_count(root: Path, act: Command) -> 
         after = tree(root)
         op = done["op"] if amount > 3 else done["op"][-8:]
         (undone,) = objects(act(f"undo {op} --apply {amount} --json"))
-
         assert foreseen["acted_on"] == len(done["done"]) == len(undone["done"]) == amount, words
         assert unchanged == before != after
         assert tree(root) == before
@@ -155,7 +153,6 @@ def test_a_filter_reads_what_tasks_carry(root: Path, act: Command) -> None:
 def test_a_plan_that_is_wrong_is_refused(root: Path, act: Command) -> None:
     """Wrong words are 64, a wrong operation or number is 1, and nothing is done."""
     before = tree(root)
-
     for words, message in REFUSED.items():
         code, out, complaint = act(words)
         assert (code, out, complaint.count("\n")) == (64, "", 1), words
@@ -224,7 +221,6 @@ def test_tasks_in_work_are_changed_only_while_no_worker_runs(root: Path, act: Co
         (mine,) = store.take(time.time(), "a worker", 1)
     (root / "run").mkdir(exist_ok=True)
     lock = queue_lock.acquire_lock(str(root / "run" / "queue.lock"), 1200)
-
     foreseen = act("kill --dry-run")
     for words in ("kill", "hold --state work", "release --state work"):
         code, _, complaint = act(f"{words} --apply 1")

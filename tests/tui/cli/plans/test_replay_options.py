@@ -73,7 +73,6 @@ def test_a_replay_that_is_stopped_by_hand_leaves_the_rest(root: Path, act: Comma
                 assert replay.poll() is None
             replay.send_signal(signal.SIGINT)
         out, _ = replay.communicate(timeout=30)
-
     assert (replay.returncode, len(ids_at(root, "dlq"))) == (1, 5)
     answer = json.loads(out)
     assert (answer["verb"], len(answer["unapplied"]), len(answer["done"])) == ("replay", 5, 1)

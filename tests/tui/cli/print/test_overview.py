@@ -72,7 +72,6 @@ def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
     eleven_dead(root)
     ill = spooldeck("overview", root)
     (place,) = rows(spooldeck, "overview", root)["places"]
-
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "no alerts" in ended.stdout
     assert row_of(ended.stdout, "mail.out")[:9] == [*"30000", "13m", *"???"]
@@ -117,11 +116,9 @@ def test_a_place_that_cannot_be_read_is_a_line_beside_the_others(
     shutil.rmtree(broken / "queue" / "pending")
     config = root.parent / "places.yaml"
     config.write_text(f"places: [{root}, {gone}]\n")
-
     other = spooldeck("overview", broken, root)
     missing = [spooldeck("overview", root, gone), spooldeck("overview", "--config", config)]
     asked = spooldeck("locks", root, gone)
-
     assert "[CRIT]  other  cannot be read" in other.stdout
     assert row_of(other.stdout, "other")[:4] == ["?"] * 4
     for ended in missing:
@@ -141,7 +138,6 @@ def test_the_locks(root: Path, spooldeck: Run) -> None:
     stuck = spooldeck("locks", root)
     (told,) = rows(spooldeck, "locks", root)["locks"]
     lock.release()
-
     assert (free.returncode, row_of(free.stdout, "mail.out")[:4]) == (0, ["FREE", "-", "-", "-"])
     assert stuck.returncode == 1
     pid = str(os.getpid())
@@ -193,7 +189,6 @@ async def test_the_overview_on_screen_is_the_overview_printed(root: Path, spoold
 
         await until(pilot, lambda: any("Backlog started" in line for line in shown()))
         await until(pilot, lambda: any("13m" in line[:60] for line in shown()))
-
         for beginning in ("   TOTAL", "   report", " backlog started"):
             (line,) = [line.strip() for line in printed if line.startswith(beginning)]
             text = line.replace("backlog", "Backlog")  # with a capital on screen
@@ -259,10 +254,8 @@ def test_the_kinds(root: Path, spooldeck: Run) -> None:
     )
     log = b"".join(format_log_line("INFO", text, when) for text, when in lines)
     (root / "log" / "queue.log").write_bytes(log)
-
     ended = spooldeck("kinds", root)
     kinds = rows(spooldeck, "kinds", root)["kinds"]
-
     assert (ended.returncode, ended.stderr) == (0, "")
     assert row_of(ended.stdout, "KIND")[:4] == ["/min", "FAIL%", "WAIT", "p50"]
     assert row_of(ended.stdout, "mail_send") == ["0.1", "0%", "40s", "40s", "2s", "2s", "log"]

@@ -121,14 +121,12 @@ async def test_one_console_shows_all_three(places: list[str], tmp_path: Path) ->
         assert {"pending", "sending", "parked"} <= names[1]
         assert {"pending", "work", "dlq"} <= names[2]
         assert [live.place.lock is None for live in lives] == [True, True, False]
-
         await asyncio.to_thread(Path(places[1]).rename, away)
         await operator.until(lambda: lives[1].inspector.latest.unavailable)
         await operator.until(lambda: isinstance(lives[1].readings.tokens, str))
         await asyncio.to_thread(away.rename, places[1])
         await operator.until(lambda: not lives[1].inspector.latest.unavailable)
         await operator.until(lambda: not isinstance(lives[1].readings.tokens, str))
-
         assert not lives[0].inspector.latest.unavailable
         assert lives[1].inspector.latest.counts[State.PENDING] == PEOPLE
 
@@ -150,7 +148,6 @@ def test_the_same_commands_work_on_each(places: list[str], spooldeck: Command, a
     spooldeck("edit", one, place, "--due", "+2h", "--apply", "1")
     later = spooldeck("queue", "list", "--root", place, "--json", "--filter", "due>+1h")
     assert [row["id"] for row in later] == [one]
-
     spooldeck("hold", place, "--apply", str(amount), "--reason", "a test")
     assert standing() == {HELD[at]: amount}
     held = spooldeck("journal", place, "--json")[0]["op"]
@@ -250,7 +247,6 @@ def test_ctrl_c_ends_a_scan_that_hangs(spool: str, monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(KeyboardInterrupt):
         scan_once([places_at(spool)[0]._replace(queue_figures=hanging)], ask)
-
     assert not answered.is_set()
     left.set()
 
@@ -334,7 +330,6 @@ def test_the_summary_describes_the_lease() -> None:
         assert lease is not None
         details = TaskDetails(LEASED._replace(lease=lease), {State.ACTIVE: "inflight"})
         text = words(summary_lines(details, NOW, 100))
-
         assert [part for part in phrases if part not in text] == []
         assert (", until " in text) is bool(lease.until)
         assert "1970" not in text
@@ -418,7 +413,6 @@ async def test_the_board_of_locks_says_that_none_is_needed(database: str, tmp_pa
         (row,) = [line for line in operator.rows.splitlines() if NO_LOCK_FILE in line]
         assert row.split() == ["a.db", *"-----", *NO_LOCK_FILE.split()]
         assert operator.line("text").strip() == f"lock: {NO_LOCK_FILE}"
-
         worker = operator.console.sessions[0].worker
         await asyncio.to_thread(worker.start)
         pid = worker.pid

@@ -86,7 +86,6 @@ def test_a_rerun_is_paced_as_a_replay_is(client: Redis, on_redis: Run) -> None:
     for number in range(20):
         write_failed(client, f"f{number}")
     write_done(client)
-
     for verb in ("replay", "rerun"):
         dry_run = on_redis(verb, "--dry-run", "--rate", "5", "--canary", "3")
         assert dry_run.returncode == 0, dry_run.stderr
@@ -124,9 +123,7 @@ def test_a_name_that_the_locale_lacks_is_a_question_mark(
     write_failed(client, "2", "caf\u2603")
     argv = [sys.executable, "-m", "tui.cli", *words.split(), redis_url]
     variables = {"PYTHONIOENCODING": "ascii", "XDG_STATE_HOME": str(tmp_path)}
-
     ended = subprocess.run(argv, env={**os.environ, **variables}, capture_output=True)
-
     assert b"Traceback" not in ended.stderr and b"caf?" in ended.stdout
 
 
@@ -145,7 +142,6 @@ def test_doctor_compares_outbox_and_jobs(client: Redis, on_redis: Run, tmp_path:
     assert "warn  outbox    2 rows of jobs without a task: \ufffd[2J, old\n" in doctor.stdout
     assert "warn  outbox    1 task without a row of jobs: mails/2\n" in doctor.stdout
     assert not (tmp_path / "destinations.db").exists()
-
     words = configured(tmp_path, "destinations: postgresql://me:secret@/x?host=/nowhere\n")
     Path(words[1]).chmod(0o644)
     doctor = on_redis(*words, "doctor")
@@ -198,7 +194,6 @@ def test_the_priority_of_a_job_can_be_edited(client: Redis, on_redis: Run) -> No
     assert client.lrange("bull:mails:wait", 0, -1) == ["1"]
     assert "expected a whole number" in on_redis(*words, "high", "--dry-run").stderr
     assert "expected 0 (first)" in on_redis(*words, "9999999", "--dry-run").stderr
-
     assert on_redis(*words, "7", "--apply", "1").returncode == 0
     assert client.zrange("bull:mails:prioritized", 0, -1) == ["1"]
     assert client.hget("bull:mails:1", "priority") == "7"
@@ -211,7 +206,6 @@ def test_the_data_of_a_job_can_be_edited_and_the_edit_undone(
     write_waiting(client, "1", data='{"to":"a@x.example","n":1}')
     file = tmp_path / "data.json"
     words = ("edit", "mails/1", "--data", str(file))
-
     file.write_text('{\n "to": "a@x.example",\n "n": }')
     refused = on_redis(*words, "--apply", "1")
     assert refused.returncode == 64 and "no JSON: line 3, column 7" in refused.stderr
@@ -220,7 +214,6 @@ def test_the_data_of_a_job_can_be_edited_and_the_edit_undone(
     assert "data         26 B -> 28 B, first difference at 26: " in output
     assert '"n":1} -> ' in output
     assert client.hget("bull:mails:1", "data") == '{"to":"a@x.example","n":1}'
-
     assert on_redis(*words, "--apply", "1").returncode == 0
     assert client.hget("bull:mails:1", "data") == '{"to":"a@x.example","n":1e5}'
     assert "nothing to change" in on_redis(*words, "--dry-run").stderr

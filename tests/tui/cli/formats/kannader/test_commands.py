@@ -168,7 +168,6 @@ def test_each_recipient_gets_the_mail_once(place: Spool) -> None:
         assert place.log.count("[SUCCESS] Task completed: ") == 2
         place.enqueue()
         place.work(busy)
-
     counted = prometheus.read_metrics(str(place.path / ".spooldeck" / "metrics" / "queue.prom"))
     values = {name.removeprefix("nftban_queue_"): n for (name, _), n in counted.values.items()}
     assert values.pop("oldest_pending_age_seconds") is not None
@@ -480,7 +479,6 @@ def test_the_commands_of_doctor_repair_a_spool(place: Spool) -> None:
     for path in (*(place.path / "data").rglob("*"), place.path / "data"):
         os.utime(path, (then, then), follow_symlinks=False)
     (place.path / "queue" / torn / "schedule").write_bytes(b"torn")
-
     code, lines = place.doctor()
     mends = [line.split("fix: ")[1] for line in lines if "fix: " in line and "control" in line]
     assert (code, len(mends)) == (1, 2), lines
@@ -594,12 +592,10 @@ def test_a_mail_may_be_given_up_without_a_bounce(place: Spool, store: KannaderSt
     store.swap(task, None)
     give_up(task)
     assert place.is_clean and lines == []
-
     store.enqueue(FROM, [TO], [TEXT])
     (metadata,) = place.path.glob("data/*/*/metadata")
     metadata.write_text(metadata.read_text().replace('{"raw":"foo"}', '{"raw":"f oo"}'))
     give_up_by(store, lines)(claimed(store))
-
     assert len(place.tasks()) == 1
     ((level, text),) = lines
     assert level == "ERROR" and "cannot be returned" in text

@@ -180,7 +180,6 @@ def test_a_link_on_the_way_to_a_configured_folder_is_followed(place: Path, close
     made = {path.name: path.stat().st_uid for path in place.rglob("*")}
     assert {"queue.log", "queue.prom", "processed_total", "run"} <= made.keys()
     assert set(made.values()) == {OTHER_UID}
-
     parent_alias.symlink_to(place.parent)
     (place.parent / "logs").symlink_to(closed)
     for name, linked in (("logs", True), ("closed", False)):

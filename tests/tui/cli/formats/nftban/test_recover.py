@@ -152,7 +152,6 @@ def test_a_lock_that_is_no_regular_file_is_code_2(
 def test_a_stuck_worker_is_ended(root: Path, lock: Path, recover: Run, worker: Child) -> None:
     """The holder is ended, its task back, the lock released, the recovery counted and logged."""
     run = recover("--yes", "--seen", queue_lock.examine_lock(str(lock), 1200.0).identity, **LATER)
-
     assert run.returncode == 0, run.stderr
     assert worker.wait() == -signal.SIGTERM
     assert run.stdout.splitlines()[-6:-2] == [

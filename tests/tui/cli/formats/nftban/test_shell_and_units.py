@@ -419,7 +419,6 @@ def test_a_timers_run_logs_as_the_contracts_processor(place: Place) -> None:
     ours = place.log
     shutil.rmtree(place.root)
     assert [*codes, run()] == [0, 0, 0, 0, 69]
-
     theirs = "\n".join(golden("queue.processor-run.log")).replace("feeds_sync", "geoban_apply")
     lines = theirs.replace("Executing: x", "Executing: geoban apply").splitlines()
     # Theirs answers 1 where a handler failed, and so logs that the task just tried waits.
@@ -561,7 +560,6 @@ def test_only_the_folders_of_the_queue_are_writable(place: Place) -> None:
     assert setting(unit, "ReadWritePaths").split() == folders
     in_tmp = str(place.folder).startswith(("/tmp/", "/var/tmp/"))
     assert setting(unit, "PrivateTmp") == ("no" if in_tmp else "yes")
-
     deliver = "handlers: {a: {deliver: {}, timeout: 100}}\n"
     unit = place.install(f"{deliver}destinations: sqlite:///srv/shared/destinations.db\n") / WORKER
     assert "-/srv/shared" in setting(unit, "ReadWritePaths").split()

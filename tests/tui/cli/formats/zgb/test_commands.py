@@ -231,7 +231,6 @@ def test_mails_wait_for_a_missing_template(site: Site) -> None:
     site.settle(mailLastRefill="1000")
     assert any(line.startswith("user mails wait: ") for line in queue_facts(site.setup()).warnings)
     assert "user.txt" in queue_shut(site.setup(), "user")
-
     # Without any configuration it is ZGB's own worker that sends, if one runs.
     setup, none = setup_for(queue_config.Config(), site.path, {}), "no template is set"
     for runs in (False, True):
@@ -507,7 +506,6 @@ def test_doctor_names_missing_columns(site: Site) -> None:
             site.sql(change)
         output = site.doctor().stdout
         assert all(text in output for text in texts), output
-
     site.settle(mailRedirectToSchumbi="0")
     assert site.findings() == (0, {})
     columns = "registration_number, mail_type, status, attempts, next_attempt_at, locked_until"

@@ -765,7 +765,6 @@ def test_a_transport_that_does_not_run_is_exit_2(place: MailPlace) -> None:
     reasons = [describe_no_transport(MailSettings(), unused, {}) for unused in (both, why)]
     stopped = "no mail transport: postfix: Postfix is not running"
     assert reasons == [stopped, "no mail transport is set up"]
-
     program = a_script(place.folder / "sendmail", "")
     place.config.write_text(f"mail: {{programs: {{postfix: {program}, sendmail: {program}}}}}\n")
     place.environ["NFTBAN_MAIL_METHOD"] = ""
@@ -1076,7 +1075,6 @@ def test_the_doctor_checks_mail(place: MailPlace) -> None:
     place.environ = environ
     states = {line.split()[1]: line.split()[0] for line in output.splitlines() if line[0] != " "}
     assert (states["mail"], states["spool"], states["kinds"]) == ("ok", "ok", "ok")
-
     lost, broken = place.spool(task=False), "mail-20260107T120102Z-broken"
     (place.mails / broken).mkdir()
     secret = place.folder / "secret"

@@ -200,7 +200,6 @@ def test_a_mail_whose_task_is_being_moved_or_added_is_left_alone(place: MailPlac
     run = place.mail("spool", "retry", ident)
     assert (run.returncode, place.tasks()) == (1, [])
     assert f"{ident}: skipped: .spooldeck/{adding.name}" in run.stderr
-
     crc = zlib.crc32(adding.read_bytes())
     withdrawn = adding.rename(place.staging / f"D.{task.id}.pending.held.{crc:08x}.1-0-1")
     with withdrawn.open() as file:
@@ -211,7 +210,6 @@ def test_a_mail_whose_task_is_being_moved_or_added_is_left_alone(place: MailPlac
     assert f"{ident}: skipped: .spooldeck/{withdrawn.name}" in living.stderr
     assert (place.task().id, place.task().state) == (task.id, State.HELD)
     assert f"task {task.id} is held" in dead.stderr
-
     other = place.spool(task=False)
     place.swap(None, verbs.enqueue("report", time.time(), "0000000a", "", place.meta(other)))
     run = place.mail("spool", "retry", other)
