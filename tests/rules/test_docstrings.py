@@ -12,8 +12,8 @@ from types import FunctionType
 
 from typing_extensions import get_protocol_members, is_protocol
 
-from tests.rules.syntax_trees import walked
-from tests.rules.test_layers import FUNCTIONS, MODULES, imported, tree
+from tests.rules.syntax_trees import FUNCTIONS, walked
+from tests.rules.test_layers import MODULES, imported, tree
 from tui.screens.base import BaseScreen
 
 HOOK = re.compile(r"_|(action|on)_|(compose|paint|lay_out)$")

@@ -10,7 +10,7 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from tests.rules.syntax_trees import parsed, walked
+from tests.rules.syntax_trees import FUNCTIONS, parsed, walked
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -207,8 +207,6 @@ def test_what_prints_loads_no_textual() -> None:
     assert (run.stdout.strip(), run.stderr) == ("False", "")
     assert "tui.text.keys" in names
 
-
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 OUR_PRIVATE = {"_replace", "_asdict", "_fields", "_field_defaults", "_exit"}
 """Private names that are not Textual's: of NamedTuple and of `os`."""

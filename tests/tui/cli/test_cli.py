@@ -193,23 +193,20 @@ def test_the_last_of_several_ids_is_the_place_if_it_is_a_queue(root: str, spoold
     assert (ids.returncode, ids.stderr) == (1, missing.format("x") + missing.format("an-id"))
 
 
-def test_the_place_is_written_before_or_after_the_command(root: str, spooldeck: Run) -> None:
-    """`--root` counts anywhere among the words, and may be the queue folder in the data folder."""
-    add_task(root)
-    for words in ("--root {} queue count", "queue --root {} count", "queue count --root {}/queue"):
-        assert spooldeck(*words.format(root).split()).stdout == "1\n"
-
-
 HELP = {"help": "--help", "help help": "--help", "help purge": "purge --help"}
 HELP |= {"help queue dlq retry": "queue dlq retry --help"}
 
 
 def test_help_and_version(spooldeck: Run) -> None:
-    """`help` prints what `--help` prints, of all commands or of one; `--version` prints both."""
+    """`help` prints what `--help` prints; of a command it ends with an example and exit codes."""
     for words, asked in HELP.items():
         run = spooldeck(*words.split())
         assert (run.returncode, run.stdout) == (0, spooldeck(*asked.split()).stdout)
         assert "usage: " in run.stdout
+    output = spooldeck("help", "queue", "process-next").stdout
+    assert "example: spooldeck queue process-next /srv/queue" in output
+    assert "exit codes: 0 done, 1 nothing due, 2 locked, 3 the handler failed, 64 wrong" in output
+    assert "    process-next " in spooldeck("queue", "help").stdout
     assert spooldeck("--version").stdout.startswith("spooldeck 0.")
 
 
@@ -479,6 +476,9 @@ def test_dead_tasks_are_listed_shown_retried_and_purged(root: str, spooldeck: Ru
 # ---- status
 
 
+PENDING = "queue/pending"
+
+
 def status_of(root: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """What runs `status` of a queue, or of a folder below it: exit code, output and errors."""
 
@@ -541,21 +541,14 @@ def _add_and_run(root: str, kind: str) -> None:
     cli.main(["--root", root, "queue", "process-next"])
 
 
-def _open_pending_to_all(root: str) -> None:
-    Path(root, "queue", "pending").chmod(0o777)
-
-
 def _open_tasks_to_all(root: str) -> None:
-    for token in ("a1", "b2"):
-        with store_at(root) as store:
-            store.swap(None, verbs.enqueue("report", time.time(), token))
-    for path in Path(root, "queue", "pending").iterdir():
-        path.chmod(0o666)
+    for task in (add_task(root), add_task(root)):
+        Path(root, "queue", "pending", f"{task.id}.task").chmod(0o666)
 
 
 NOTED: dict[str, Callable[[str], object]] = {
     ".task: is in pending and dlq at the same time": _copy_a_task,
-    "attention no task can be changed or run: ": _open_pending_to_all,
+    "attention no task can be changed or run: ": lambda root: Path(root, PENDING).chmod(0o777),
     ".task and 1 more: is writable by all users, expected mode 640": _open_tasks_to_all,
     "1 feeds_sync due for 43m: no handler": lambda root: _add_and_run(root, "feeds_sync"),
     "1 mail_send due for 43m: no transport": lambda root: _add_and_run(root, "mail_send"),

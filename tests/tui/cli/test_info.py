@@ -89,6 +89,8 @@ def test_a_file_that_cannot_be_used_has_its_reason(spooldeck: Run, tmp_path: Pat
     config, missing = write_config(tmp_path / "x", "theme: night\n"), tmp_path / "missing.yaml"
     expected = f"{missing}: No such file or directory"
     assert problem_of(spooldeck, "--config", missing) == expected
+    problem = problem_of(spooldeck, tmp_path / "missing")
+    assert problem.startswith(f"no such place: {tmp_path}/missing: no such folder")
     words = ("info", "--config", config, "--json")
     facts = json.loads(spooldeck(*words, SPOOLDECK_PLACES="redis//u:hidden@h").stdout)
     expected = "environment: SPOOLDECK_PLACES: expected an absolute path"
@@ -107,12 +109,6 @@ def test_the_password_of_a_url_that_is_none_is_hidden(
     assert "***@h/0: no such " in problem_of(spooldeck, "--config", config)
     run = spooldeck("status", SPOOLDECK_PLACES=place)
     assert run.returncode == 78 and "***@h/0" in run.stderr and "hidden" not in run.stderr
-
-
-def test_a_place_that_is_not_there_is_the_problem(spooldeck: Run, tmp_path: Path) -> None:
-    """With the name that was perhaps meant, as other commands have it."""
-    problem = problem_of(spooldeck, tmp_path / "missing")
-    assert problem.startswith(f"no such place: {tmp_path}/missing: no such folder")
 
 
 def facts_here(config: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`mta trail` and `mta why` on a real server: what became of a mail, and why one waits."""
+"""`mta trail`, `why` and `ages` on a real server: what became of a mail, and why one waits."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from engine.index.age_table import BOUNDS_MINUTES
 from tests import command
 from tests.json_answers import parse_answers
 from tests.postfix_server import SINK_DOMAIN, PostfixInstance, running_instance
 from tests.smtp_server import Server
+from tests.tui.cli.mta.test_ages import rows_of
 
 ANSWERS = ["550 5.1.1 no \x1b[31mway", *["450 4.2.1 later \x1b[2J"] * 99]
 
@@ -102,6 +104,25 @@ def test_a_requeued_mail_has_the_arrival_of_its_former_id(server: PostfixInstanc
     (mail,) = parse_answers(text, "mta why")
     assert (code, mail["client"], mail["attempts_seen"]) == (0, "localhost[127.0.0.1]", 2)
     assert {one["id"] for one in mail["events"]} != {mail["id"]}
+
+
+def test_the_ages_of_a_real_server_are_those_of_qshape(server: PostfixInstance) -> None:
+    """By destination and by sender domain, also of bounces and held mail, and as JSON."""
+    server.await_queue(server.send(2, "", "Other.example.TEST"), "deferred")
+    for words, option in (([], []), (["--by", "sender-domain"], ["-s"])):
+        theirs = server.run("qshape", *option, "deferred")
+        ours = command.run_text("mta", "ages", *words, "--state", "deferred", server.config)
+        assert (theirs.returncode, ours.returncode) == (0, 0), ours.stderr
+        assert rows_of(ours.stdout) == rows_of(theirs.stdout)
+    answer = command.run_text("mta", "ages", "--json", server.config)
+    (values,) = parse_answers(answer.stdout, "mta ages")
+    assert (values["unit"], values["bounds"]) == ("recipients", list(BOUNDS_MINUTES))
+    assert values["state"] == "pending"  # deferred, incoming and maildrop
+    assert sum(values["total"]) == 5
+    rows = {name: sum(counts) for name, counts in values["rows"].items()}
+    assert rows == dict.fromkeys((SINK_DOMAIN, "far.example.test", "bad.example.test"), 1) | {
+        "other.example.test": 2
+    }
 
 
 def test_of_many_messages_three_are_in_full(server: PostfixInstance) -> None:

@@ -66,7 +66,14 @@ def row_of(text: str, name: str) -> list[str]:
 
 
 def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
-    """Its row and the ages of its tasks, as text and as JSON; exit 1 where something is wrong."""
+    """Its row and the ages of its tasks, as text and as JSON; exit 1 where something is wrong, as
+    due tasks without a worker, which `status` names too."""
+    stalled, status = spooldeck("overview", root), spooldeck("status", root)
+    (place,) = rows(spooldeck, "overview", root)["places"]
+    assert (stalled.returncode, status.returncode, place["stalled"]) == (1, 1, True)
+    assert "[CRIT]  mail.out  no worker running, 3 tasks are due" in stalled.stdout
+    assert [alert["what"] for alert in place["alerts"]] == ["nothing runs"]
+    assert "attention no worker running, 3 tasks are due" in status.stdout
     run_now(root)
     ended = spooldeck("overview", root)
     eleven_dead(root)
@@ -85,18 +92,6 @@ def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
     assert (place["in_per_second"], place["drain_seconds"]) == (None, None)
     assert [alert["what"] for alert in place["alerts"]] == ["dead tasks"]
     assert place["ages"]["total"][:4] == [1, 1, 1, 0]
-
-
-def test_due_tasks_without_a_worker_are_an_alert(root: Path, spooldeck: Run) -> None:
-    """`overview` and `status` name it as the console does, without waiting."""
-    ended, status = spooldeck("overview", root), spooldeck("status", root)
-    (place,) = rows(spooldeck, "overview", root)["places"]
-    assert ended.returncode == 1
-    assert "[CRIT]  mail.out  no worker running, 3 tasks are due" in ended.stdout
-    assert [alert["what"] for alert in place["alerts"]] == ["nothing runs"]
-    assert place["stalled"]
-    assert status.returncode == 1
-    assert "attention no worker running, 3 tasks are due" in status.stdout
 
 
 @pytest.mark.deep

@@ -95,14 +95,6 @@ def request_for(one: Peer) -> bytes:
     return json.dumps(fields).encode()
 
 
-def test_a_task_is_delivered(work: Work) -> None:
-    """The peer gets the request, and the task is done."""
-    with peer() as one:
-        assert work(request_for(one)) == ""
-    (got,) = one.received
-    assert (got.line, got.body, got.headers["x-a"]) == ("POST /in HTTP/1.1", b"text", "b")
-
-
 def test_a_task_that_cannot_succeed_is_given_up(work: Work) -> None:
     """The error begins with the code; a task file has `_` in place of the brackets."""
     with peer(answer(404)) as one:
@@ -154,8 +146,8 @@ def test_with_the_breaker_tasks_of_a_dead_peer_wait(
     assert waiting.error == f"waits: {one.url} is unhealthy: REFUSED: no probe"
 
 
-def test_the_row_of_a_delivered_task_is_removed(work: Work, config: Path, tmp_path: Path) -> None:
-    """The task's data names it in the configured field; the row of another task stays."""
+def test_a_task_is_delivered_and_its_row_removed(work: Work, config: Path, tmp_path: Path) -> None:
+    """The peer gets the request; the row that its data names is removed, no other."""
     database = tmp_path / "app.db"
     table = "{table: delivery_jobs, field: deliveryJobId, database: "
     config.write_text(f"{DELIVER}outbox: {table}'sqlite://{database}'}}\n")
@@ -164,6 +156,8 @@ def test_the_row_of_a_delivered_task_is_removed(work: Work, config: Path, tmp_pa
             app.execute("CREATE TABLE delivery_jobs (id TEXT PRIMARY KEY)")
             app.execute("INSERT INTO delivery_jobs VALUES ('r1'), ('r2')")
         assert work(request_for(one)[:-1] + b', "deliveryJobId": "r1"}') == ""
+        (got,) = one.received
+        assert (got.line, got.body, got.headers["x-a"]) == ("POST /in HTTP/1.1", b"text", "b")
         assert app.execute("SELECT id FROM delivery_jobs").fetchall() == [("r2",)]
 
 

@@ -21,7 +21,7 @@ def server() -> Iterator[PostfixInstance]:
 
 def output_of(*words: str) -> tuple[int, str]:
     """Exit code and standard output of a command, which prints no error."""
-    run = command.run(words, capture_output=True, text=True)
+    run = command.run_text(*words)
     assert run.stderr == ""
     return run.returncode, run.stdout
 

@@ -20,16 +20,6 @@ from tests.examples import deep_but
 from tests.nftban_queues import Run
 
 
-@pytest.fixture
-def on_redis(redis_url: str, spooldeck: Run, tmp_path: Path) -> Run:
-    """Run a command with a journal of the test's own."""
-
-    def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return spooldeck(*words, redis_url, XDG_STATE_HOME=str(tmp_path), **variables)
-
-    return run
-
-
 def write_done(client: Redis) -> None:
     """20 completed jobs."""
     for number in range(20):

@@ -82,7 +82,7 @@ class Site:
 
     def run(self, *words: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
         """Run a command to its end."""
-        ran = command.run(["--config", self.config, *words], capture_output=True, text=True)
+        ran = command.run_text("--config", self.config, *words)
         assert ran.returncode == code, ran.stderr
         return ran
 

@@ -78,10 +78,8 @@ class Place:
 
     def run(self, *words: str | Path, **more: str) -> Done:
         """Run a command in this folder."""
-        env, null = self.environ | more, subprocess.DEVNULL
-        return command.run(
-            words, capture_output=True, text=True, env=env, stdin=null, cwd=self.folder
-        )
+        options = {"env": self.environ | more, "cwd": self.folder, "stdin": subprocess.DEVNULL}
+        return command.run_text(*words, **options)
 
     def queue(self, *words: str, **more: str) -> Done:
         """Run `spooldeck queue` for this queue."""
@@ -566,16 +564,6 @@ def test_only_the_folders_of_the_queue_are_writable(place: Place) -> None:
     assert setting(unit, "TimeoutStopSec") == "135"
 
 
-def test_a_unit_that_was_written_is_printed_if_another_cannot_be(place: Place) -> None:
-    """The second file is a folder: the line of the first one is on standard output."""
-    folder = place.folder / "units"
-    (folder / TIMER).mkdir(parents=True)
-    run = place.run("--root", place.root, "install-units", folder)
-    error = f"spooldeck: {folder}/{TIMER}: Is a directory\n"
-    assert (run.returncode, run.stderr) == (EX_IOERR, error)
-    assert run.stdout == f"wrote {folder}/{ONCE}\n"
-
-
 def test_a_worker_for_another_users_queue_runs_as_that_user(place: Place) -> None:
     """User and group are the spool's, with no capability; another `run_as` takes root."""
     needs_root("only root can give a folder away")
@@ -652,7 +640,8 @@ def test_no_line_is_lost_when_a_log_is_rotated(place: Place) -> None:
 
 
 def test_install_units_without_a_folder_or_queue_is_one_line(place: Place) -> None:
-    """No file is made; a log that logrotate would take for a pattern gets no snippet."""
+    """A log that logrotate would take for a pattern gets no snippet; what was written before an
+    error is printed."""
     for root, folder, code, message in (
         ("data", "nowhere", 64, "nowhere: expected a folder to write into"),
         ("nowhere", ".", 69, "nowhere: no such folder"),
@@ -666,3 +655,8 @@ def test_install_units_without_a_folder_or_queue_is_one_line(place: Place) -> No
     assert "spooldeck.logrotate not written" in ended.stderr
     assert "logrotate" not in ended.stdout  # the next steps name files that exist
     assert not (place.folder / "spooldeck.logrotate").exists()
+    units = place.folder / "units"
+    (units / TIMER).mkdir(parents=True)
+    run = place.run("--root", place.root, "install-units", units)
+    assert (run.returncode, run.stdout) == (EX_IOERR, f"wrote {units}/{ONCE}\n")
+    assert run.stderr == f"spooldeck: {units}/{TIMER}: Is a directory\n"

@@ -148,12 +148,15 @@ def test_a_statistics_log_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == f"spooldeck: {tmp_path}: Is a directory\n"
 
 
-def test_a_configuration_that_is_not_there_is_one_line(spooldeck: Run) -> None:
+def test_wrong_words_are_one_line(spooldeck: Run) -> None:
     """With what was expected."""
     for words, code, message in (
         ("why smtp", 64, "MAILSHARE is not set"),
         ("why smtp --conf /dev/null", 64, "expected CHANNEL/HOST"),
         ("check /nothing/here", 78, "No such file"),
+        ("mailq -x", 64, "expected -Q -v -c -h -U -p"),
+        ("mailq a b", 64, "b: expected one ADDRESS"),
+        ("mailq -p mailq", 64, "expected a port or the path of a socket"),
     ):
         done = spooldeck("zmailer", *words.split())
         assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
