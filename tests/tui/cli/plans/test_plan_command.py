@@ -13,7 +13,7 @@ from engine import verbs
 from engine.config import queue_config
 from engine.formats.known_formats import setup_for
 from engine.locks import queue_lock
-from engine.operations import plans
+from engine.operations import plan_rows, plans
 from engine.operations.execute import Report
 from engine.system.command_errors import EX_NOPERM
 from tests import command
@@ -207,6 +207,25 @@ def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
     assert code == 0, out
     assert ids_at(root, "trash") == {first, second}
     assert f"{none}: not found" in complaint
+
+
+def test_a_large_plan_is_the_same_as_a_small_one(
+    root: Path, act: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With names and rows in tables, and few tasks measured, it has the same rows and result."""
+    line, before = "purge --state pending,dlq --dry-run --json", tree(root)
+    (small,) = objects(act(line))
+    for module in (plans, plan_rows):
+        monkeypatch.setattr(module, "MAX_ROWS_IN_MEMORY", 2)
+    monkeypatch.setattr(plans, "MAX_MEASURED_TASKS", 3)
+    monkeypatch.setattr("engine.formats.nftban.store.MAX_NAMES_IN_MEMORY", 2)
+    (large,) = objects(act(line))
+    rows = [[{**row, "bytes": 0} for row in plan["rows"]] for plan in (small, large)]
+    assert rows[0] == rows[1] and len(rows[0]) == 9
+    assert (small["measured"], large["measured"]) == (9, 3)
+    (done,) = objects(act("purge --state pending,dlq --apply 9 --json"))
+    (undone,) = objects(act(f"undo {done['op']} --apply 9 --json"))
+    assert (len(done["done"]), len(undone["done"]), tree(root)) == (9, 9, before)
 
 
 def test_the_consoles_command_is_for_any_folder(root: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from engine.config.queue_config import ConfigError
 from engine.store import StoreError, Unavailable, Unsupported
 from engine.system.command_errors import CommandError, NotReadable
+from engine.text.safe import safe_text
 from tests.examples import deep_but
 from tests.nftban_queues import Run
 from tui import cli
@@ -41,6 +42,13 @@ ERRORS = [
     FileNotFoundError(errno.ENOENT, "no such file", HARM),
     OSError(errno.EIO, HARM),
 ]
+
+
+def test_a_printed_text_keeps_only_line_ends_and_tabs() -> None:
+    """CSV, columns and lines come through; each other control character is replaced."""
+    assert safe_text("a\tb\r\nc\nd") == "a\tb\r\nc\nd"
+    assert safe_text(f"{HARM}\n") == "x\ufffd]52;c;UFdORUQ=\ufffd\ufffd[31m\ufffd2J\ufffd\ufffd\n"
+    assert safe_text("a\rb\x0bc\u2028d") == "a\ufffdb\ufffdc\ufffdd"
 
 
 @pytest.mark.parametrize("name", ["ESC \x1b", "caf\u00e9"])

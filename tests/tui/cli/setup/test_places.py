@@ -36,6 +36,7 @@ from tests.tui.cli.run_clock_records import agree_with_clock
 from tui.cli import main
 from tui.cli.setup.one_look import scan_once
 from tui.cli.setup.places import open_places
+from tui.confirm.action_screen import ActionScreen
 from tui.session import place_session
 from tui.session.place_session import PlaceSession
 from tui.task.task_lines import TaskDetails, show_command, summary_lines
@@ -403,7 +404,7 @@ async def test_no_lock_is_offered_to_be_freed(database: str) -> None:
 
 
 async def test_the_board_of_locks_says_that_none_is_needed(database: str, tmp_path: Path) -> None:
-    """A place without a lock is a line, with the worker that the console started."""
+    """A place without a lock is a line, with the worker that `W` started, and how it ended."""
     place = (await handled(database))._replace(worker_command=SLEEPER)
     make_queue(tmp_path / "mail.out", [])
     contract = disk_place(tmp_path / "mail.out", clock=time.time)
@@ -414,13 +415,17 @@ async def test_the_board_of_locks_says_that_none_is_needed(database: str, tmp_pa
         assert row.split() == ["a.db", *"-----", *NO_LOCK_FILE.split()]
         assert operator.line("text").strip() == f"lock: {NO_LOCK_FILE}"
         worker = operator.console.sessions[0].worker
-        await asyncio.to_thread(worker.start)
+        await operator.opens(ActionScreen, "W")
+        assert worker.pid is None
+        await operator.sees("y to start a worker")
+        await operator.press("y")
+        await operator.sees("started by this console: W stops it")
         pid = worker.pid
-        await operator.sees(f"worker: PID {pid}, started by this console: W stops it")
         (row,) = [line for line in operator.rows.splitlines() if NO_LOCK_FILE in line]
         assert row.split()[:4] == ["a.db", "-", "PID", str(pid)]
         assert row.endswith("worker started here")
-        await asyncio.to_thread(worker.stop_and_wait)
+        await asyncio.to_thread(os.kill, pid or 0, signal.SIGTERM)
+        await operator.sees("was ended by SIGTERM")
         await operator.until(lambda: "PID" not in operator.text and NO_LOCK_FILE in operator.text)
 
 

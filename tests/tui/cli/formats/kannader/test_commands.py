@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ from engine.policy import DAY_SECONDS, RetryPolicy
 from engine.store import Unavailable, Unsupported
 from engine.work import worker_files
 from engine.work.metrics_writer import MetricsWriter
+from engine.work.services import WorkerServices
+from engine.work.worker import Worker
 from tests.engine.formats.kannader.conftest import DAEMON
 from tests.mail_queue_commands import ALSO, FROM, PATIENCE, TEXT, TO, Spool, names, soon
 from tests.rival_processes import running
@@ -445,6 +448,26 @@ def test_beside_a_kannader_no_worker_of_ours_works(place: Spool, kannader: int) 
     assert (done.returncode, refused.returncode, forced.returncode) == (77, 77, 0)
     assert all(f"PID {kannader}" in each.stderr for each in (added, done, refused))
     assert len(names(place.path / "queue")) == 1
+
+
+def test_a_mail_that_a_kannader_may_be_sending_is_not_returned(place: Spool, kannader: int) -> None:
+    """A worker leaves it in flight, however old, and logs the reason once; it is no warning."""
+    lines: list[tuple[str, str]] = []
+    (ident,) = place.enqueue(TO)
+    place.age(ident, 10**9)
+    place.put_in_flight(ident)
+    assert warnings_of(place) == ()
+    clock = partial(float, time.time() + 7200)
+    with closing(KannaderStore(str(place.path), clock)) as store:
+        services = WorkerServices(
+            log=lambda *line: lines.append(line), before_giving_up=give_up_by(store, lines)
+        )
+        worker = Worker(store, {}, retry_policy(KannaderSettings()), services=services, clock=clock)
+        for _ in range(2):
+            worker.rescue()
+    assert (names(place.path / "inflight"), names(place.path / "queue")) == ([ident], [])
+    ((_, text),) = lines
+    assert "may be sending it" in text
 
 
 # ---- status, doctor and recover
