@@ -51,11 +51,7 @@ from tests.smtp_server import DROP, HOST, Server, refusing, silent
 from tests.store_contents import found
 from tests.tables import each
 from tests.unprivileged_user import as_other_user, other_users_folder
-from tui.cli.formats.kannader.commands import (
-    bounce_handler,
-    message_opener,
-    recover_at_start,
-)
+from tui.cli.formats.kannader.commands import bounce_handler, message_opener, recover_at_start
 from tui.task import lookup, parts_lines
 
 SEEN = TEXT.replace(b"\n", b"\r\n")
