@@ -14,7 +14,6 @@ from engine.index.schema import Query
 from engine.index.writer import Writer
 from engine.model import State, Task
 from engine.programs.mail_server import ListedMail
-from tests import command
 from tests.tables import each
 from tui.cli.mta.ages import table_lines
 
@@ -75,13 +74,6 @@ def test_a_long_name_keeps_its_end(tmp_path: Path) -> None:
     shown = row.split()[0]
     assert shown[0] == "+"
     assert name.endswith(shown[1:])
-
-
-def test_another_key_is_refused() -> None:
-    """The keys are named."""
-    ended = command.run_text("mta", "ages", "--by", "colour", "/etc/postfix")
-    assert ended.returncode == 64
-    assert "--by colour: expected one of destination, group, kind" in ended.stderr
 
 
 @pytest.mark.parametrize("total", [7, 1_234_567])

@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 import pytest
 
-from engine.formats.nftban.task_format import MAX_KEY_LENGTH
 from tests import command
 from tests.nftban_queues import Run, clean_environment, store_at, tasks_at, write_config
 
@@ -70,32 +69,6 @@ def test_a_task_without_its_data_is_not_run(
     spooldeck("--config", config, "--root", root, "queue", "process-next")
     (dead,) = tasks_at(root, "dlq")
     assert dead.error.startswith(reason)
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        ("report --data missing", "--data missing: No such file or directory"),
-        ("report --data .", "--data .: Is a directory"),
-        ("mail_send --data bytes", "mail_send takes a mail of the mail spool"),
-        ("Report --data bytes", "task type 'Report': expected a-z 0-9 _"),
-        ("report text {root}/mailspool/x --data bytes", "a payload and data: expected one of them"),
-        ("report --at someday", "at 'someday': expected a time to come"),
-        ("report --delay 8d", "due at most 7 days from now"),
-        ("report --delay soon", "expected a duration such as 30s"),
-        ("report --delay 1m --at 14:00", "--delay and --at: expected one of them"),
-        ("report --key $HOME", "key '$HOME': expected at most 200 printable characters"),
-        ("report --key " + "x" * (MAX_KEY_LENGTH + 1), "expected at most 200 printable"),
-        ("--batch bytes --key k", "are for one task: with --batch expected in the JSON"),
-    ],
-)
-def test_what_cannot_be_added_is_refused(root: str, add: Add, words: str, reason: str) -> None:
-    """One line has what was wrong and what was expected; no task and no data is left."""
-    run = add(*(word.replace("{root}", root) for word in words.split()))
-    assert (run.returncode, run.stdout) == (64, "")
-    assert reason in run.stderr
-    assert tasks_at(root) == []
-    assert data_at(root) == []
 
 
 def test_a_task_waits_for_its_time(root: str, add: Add) -> None:

@@ -111,21 +111,6 @@ def test_a_broken_mail_is_shown_with_what_to_correct(place: MailPlace) -> None:
     assert nometa.stdout.endswith(f"then {place.printed} mail spool retry {bare}\n")
 
 
-@each(
-    ("words", "code"),
-    [
-        *((f"{verb} {name}", 1) for verb in ("show", "retry") for name in ("../../etc", "mail-no")),
-        *((words, 64) for words in ("retry", "retry --all mail-x", "retry --refused")),
-    ],
-    place=MailPlace,
-)
-def test_a_wrong_name_of_a_mail_is_refused(place: MailPlace, words: str, code: int) -> None:
-    """A mail is named by its id, or all are meant with --all."""
-    run = place.mail("spool", *words.split())
-    assert (run.returncode, run.stdout) == (code, "")
-    assert code == 64 or words.split()[-1] in run.stderr
-
-
 def test_retry_never_makes_a_second_task(place: MailPlace) -> None:
     """A waiting task is made due, a dead one retried; for a held one a command is printed."""
     ident = place.spool(task=False)
