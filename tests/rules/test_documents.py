@@ -50,11 +50,6 @@ def test_each_link_leads_to_a_file_and_a_heading(document: str) -> None:
     assert not wrong
 
 
-def test_the_manual_is_short() -> None:
-    """MANUAL.md has at most 40 kB; a subject of its own has a page beside its code."""
-    assert len(read("MANUAL.md").encode()) <= 40_000
-
-
 def test_each_format_has_a_page() -> None:
     """The page of each format, which the manual names, has what an operator must know of it."""
     for name in {type(form).__module__.split(".")[2] for form in FORMATS.values()}:
@@ -87,8 +82,10 @@ def test_ten_lines_are_commands(document: str) -> None:
     assert not any(printed[re.split(r"\s+#", line)[0]].is_usage for line in lines)
 
 
-def test_no_paragraph_is_long() -> None:
-    """A paragraph of a page has at most 14 lines: what is longer is a list."""
+def test_manual_and_paragraphs_are_short() -> None:
+    """MANUAL.md has at most 40 kB: a subject of its own has a page beside its code; a paragraph has
+    at most 14 lines: what is longer is a list."""
+    assert len(read("MANUAL.md").encode()) <= 40_000
     for document in DOCUMENTS:
         for part in re.split(r"\n\s*\n|\n(?=- |\d\. |\||#)", without_code(read(document))):
             assert part.count("\n") < 14, (document, part[:80])

@@ -98,10 +98,6 @@ def test_no_module_has_a_banned_word() -> None:
     """Names, strings and comments of the engine, the console and the tests have no banned word."""
     wrong = [hit for path in MODULES if path != Path(__file__) for hit in hits(path)]
     assert not wrong, "\n".join(wrong)
-
-
-def test_each_module_with_an_account_needs_it() -> None:
-    """Each module that may have the word `nobody` has it."""
     assert not [name for name in ACCOUNTS if "nobody" not in (ROOT / name).read_text()]
 
 

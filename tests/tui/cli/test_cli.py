@@ -101,6 +101,27 @@ def test_every_command_has_an_example_that_it_accepts() -> None:
 
 NO_QUEUE = (
     ("nowhere", 64, "unknown command or place: 'nowhere' (see `spooldeck --help`)"),
+    ("staus", 64, "did you mean status?"),
+    ("destination", 64, "did you mean destinations or federation?"),
+    ("reply", 64, "did you mean replay?"),
+    ("relase", 64, "did you mean release"),
+    ("qeue count", 64, "did you mean queue?"),
+    ("maill status", 64, "did you mean mail or"),
+    ("queue dql list", 64, "unknown command: 'queue dql'; did you mean dlq?"),
+    ("queue dlq retyr 7", 64, "unknown command: 'queue dlq retyr'; did you mean retry?"),
+    ("mail spool lst", 64, "did you mean list?"),
+    ("queue list --jsn", 64, "unrecognized arguments: --jsn; did you mean --json? (see `sp"),
+    ("queue count --rot x", 64, "did you mean --root?"),
+    ("log --folow", 64, "did you mean --follow or"),
+    ("wait --until dne", 64, "invalid choice: 'dne' (choose from"),
+    ("queue list --state", 64, "argument --state: expected one argument"),
+    ("queue work --concurrency x", 64, "must be a whole number from 1"),
+    ("status --color blue", 64, "argument --color: invalid choice: 'blue'"),
+    ("add job", 64, "unknown command or place: 'add'; did you mean queue add or bullmq add?"),
+    ("queue retry 7", 64, "unknown command: 'queue retry'; did you mean queue dlq retry?"),
+    ("mail list", 64, "unknown command: 'mail list'; did you mean mail spool list?"),
+    ("completion", 64, "the following arguments are required: shell (see"),
+    ("queue add job --strict", 64, "expected either TYPE, or --batch FILE"),
     ("./nowhere", 69, "nowhere: no such folder (spooldeck init ./nowhere makes it)"),
     ("./queue", 69, "./queue: no such folder"),
     ("q.db", 69, "q.db: no such file (spooldeck zgb init q.db makes it)"),
@@ -168,6 +189,7 @@ def test_a_wrong_word_or_place_is_one_line_and_its_code(
         run = spooldeck(*shlex.split(words))
         assert (run.returncode, run.stdout) == (code, ""), words
         assert message in run.stderr, words
+        assert code != 64 or "makes it" not in run.stderr, words
         assert str(place) not in words or str(place) in run.stderr, words
         assert run.stderr.count("\n") == 1, words
     assert tasks_at(root) == []
@@ -248,44 +270,41 @@ def test_a_fresh_data_folder_is_an_empty_queue(spooldeck: Run, tmp_path: Path, w
     assert done.stderr.splitlines()[:3] == [f"spooldeck: made {path}" for path in folders]
 
 
-@pytest.mark.parametrize("words", ["status", "groups", "clusters", "doctor", "queue list", "notes"])
 def test_a_command_without_a_place_takes_the_first_configured_one(
-    spooldeck: Run, tmp_path: Path, root: str, words: str
+    spooldeck: Run, tmp_path: Path, root: str
 ) -> None:
-    """Only NFTBAN_DATA_DIR names another queue."""
+    """Only NFTBAN_DATA_DIR names another queue; mail commands take the first that sends mail."""
     add_task(root)
     nowhere = str(tmp_path / "nowhere")
     config = write_config(root, f"places: [{root}, {tmp_path}/other]")
-    named = spooldeck("--config", config, *words.split(), root)
-    taken = spooldeck("--config", config, *words.split())
-    theirs = spooldeck("--config", config, *words.split(), NFTBAN_DATA_DIR=nowhere)
-    assert (taken.returncode, len(taken.stdout)) == (named.returncode, len(named.stdout))
-    assert nowhere in theirs.stderr + theirs.stdout
+    for words in ("status", "groups", "doctor", "queue list", "notes"):
+        named = spooldeck("--config", config, *words.split(), root)
+        taken = spooldeck("--config", config, *words.split())
+        theirs = spooldeck("--config", config, *words.split(), NFTBAN_DATA_DIR=nowhere)
+        assert taken.returncode == named.returncode, words
+        assert len(taken.stdout) == len(named.stdout), words
+        assert nowhere in theirs.stderr + theirs.stdout, words
+    config = write_config(root, f"places: ['redis://127.0.0.1:1/0', {root}]")
+    ended = spooldeck("--config", config, "mail", "status")
+    assert ended.stdout == spooldeck("mail", "status", "--root", root).stdout
 
 
-@pytest.mark.parametrize("words", ["queue count", "queue dlq list", "status", "overview"])
-def test_a_queue_root_beside_the_places_is_refused(
-    spooldeck: Run, tmp_path: Path, words: str
-) -> None:
+def test_a_queue_root_beside_the_places_is_refused(spooldeck: Run, tmp_path: Path) -> None:
     """Without a place in the command one line names it, and no folder is made."""
     one, two, config = tmp_path / "q1", tmp_path / "q2", tmp_path / "c.yaml"
     one.mkdir()
     two.mkdir()
+    commands = ("queue count", "queue dlq list", "status", "overview")
     config.write_text(f"queue: {{root: {one}}}\nplaces: [{two}]\n")
-    refused = spooldeck("--config", config, *words.split())
-    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (78, "", 1)
-    assert f"queue.root: {one} is not among `places`" in refused.stderr
+    for words in commands:
+        refused = spooldeck("--config", config, *words.split())
+        assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (78, "", 1)
+        assert f"queue.root: {one} is not among `places`" in refused.stderr
     assert [*one.iterdir(), *two.iterdir()] == []
     assert spooldeck("--config", config, "queue", "count", two).returncode == 0
     config.write_text(f"queue: {{root: {one}}}\nplaces: [{two}, {one}/]\n")
-    assert spooldeck("--config", config, *words.split()).returncode != 78
-
-
-def test_mail_without_a_place_takes_the_first_that_sends_mail(spooldeck: Run, root: str) -> None:
-    """A Redis server before it among the places is no place of mail commands."""
-    config = write_config(root, f"places: ['redis://127.0.0.1:1/0', {root}]")
-    ended = spooldeck("--config", config, "mail", "status")
-    assert ended.stdout == spooldeck("mail", "status", "--root", root).stdout
+    for words in commands:
+        assert spooldeck("--config", config, *words.split()).returncode != 78, words
 
 
 def test_files_have_their_modes_under_any_umask(spooldeck: Run, root: str) -> None:

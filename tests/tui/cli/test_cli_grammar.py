@@ -89,43 +89,6 @@ def test_the_place_is_the_last_word_of_every_command(
 
 # ---- words that are wrong
 
-TYPING_ERRORS = {
-    "staus": "did you mean status?",
-    "destination": "did you mean destinations or federation?",
-    "reply": "did you mean replay?",
-    "relase": "did you mean release",
-    "qeue count": "did you mean queue?",
-    "maill status": "did you mean mail or",
-    "frobnicate": "unknown command or place: 'frobnicate' (see `spooldeck --help`)",
-    "queue dql list": "unknown command: 'queue dql'; did you mean dlq?",
-    "queue dlq retyr 7": "unknown command: 'queue dlq retyr'; did you mean retry?",
-    "mail spool lst": "did you mean list?",
-    "queue list --jsn": "unrecognized arguments: --jsn; did you mean --json? (see `spooldeck queue",
-    "queue count --rot x": "did you mean --root?",
-    "log --folow": "did you mean --follow or",
-    "wait --until dne": "invalid choice: 'dne' (choose from",
-    "queue list --state": "argument --state: expected one argument",
-    "queue work --concurrency x": "must be a whole number from 1",
-    "status --color blue": "argument --color: invalid choice: 'blue'",
-    "add job": "unknown command or place: 'add'; did you mean queue add or bullmq add?",
-    "queue retry 7": "unknown command: 'queue retry'; did you mean queue dlq retry?",
-    "mail list": "unknown command: 'mail list'; did you mean mail spool list?",
-    "completion": "the following arguments are required: shell (see",
-    "queue add job --strict": "expected either TYPE, or --batch FILE",
-}
-
-
-def test_a_typing_error_is_one_helpful_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Each wrong word is 64 and one line that names it or suggests the right one."""
-    monkeypatch.chdir(tmp_path)
-    for words, expected in TYPING_ERRORS.items():
-        assert cli.main(shlex.split(words)) == 64, words
-        captured = capsys.readouterr()
-        assert (captured.out, captured.err.count("\n")) == ("", 1), words
-        assert expected in captured.err and "makes it" not in captured.err, words
-
 
 def test_a_typing_error_in_a_path_names_the_place_beside_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

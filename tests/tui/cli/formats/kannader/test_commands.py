@@ -624,15 +624,6 @@ def settled(**settings: Any) -> KannaderSettings:
     return parse_settings(settings, ConfigLocation("some.yaml", "stores.kannader"))
 
 
-def test_each_setting_has_a_default() -> None:
-    """Without settings there is no server; the server's settings have the handler's defaults."""
-    none = parse_settings(None, ConfigLocation("some.yaml", "stores.kannader"))
-    assert settled() == none == KannaderSettings()
-    assert KannaderSettings().work_refusal and not settled(host="relay.example.org").work_refusal
-    to = destination(settled(host="relay.example.org", helo="here.example.org"))
-    assert to == SmtpDestination("relay.example.org", helo="here.example.org")
-
-
 WRONG: dict[str, tuple[object, ...]] = {
     **{"host": ("-x", "a b", "a\r\nb"), "helo": ("a\nb",), "port": (0, 65536)},
     **{"tls": ("sometimes",), "user": ("me", "a\nb"), "password_file": ("relative",)},
@@ -654,8 +645,14 @@ def waits(policy: RetryPolicy, failures: int) -> list[float | None]:
     return [policy.retry_delay(fresh._replace(attempts=count), 0.0) for count in range(failures)]
 
 
-def test_waits_double_from_a_quarter_of_an_hour_to_four_hours() -> None:
-    """After five days a failure is the last (section 4); profile `upstream` has no retry."""
+def test_each_setting_has_a_default() -> None:
+    """No server; waits double from 15 minutes to 4 hours, after five days a failure is the last
+    (section 4); profile `upstream` has no retry."""
+    none = parse_settings(None, ConfigLocation("some.yaml", "stores.kannader"))
+    assert settled() == none == KannaderSettings()
+    assert KannaderSettings().work_refusal and not settled(host="relay.example.org").work_refusal
+    to = destination(settled(host="relay.example.org", helo="here.example.org"))
+    assert to == SmtpDestination("relay.example.org", helo="here.example.org")
     policy, upstream = retry_policy(KannaderSettings()), settled(profile="upstream", bounce=True)
     assert waits(policy, 7) == [900, 1800, 3600, 7200, 14400, 14400, 14400]
     assert waits(policy, 5000)[-1] == 14400

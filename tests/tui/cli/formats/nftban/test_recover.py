@@ -93,14 +93,20 @@ def log_of(root: Path) -> list[str]:
     return [line.partition("] ")[2] for line in lines]
 
 
-def test_a_free_lock_needs_no_recovery(root: Path, recover: Run) -> None:
-    """Nothing to recover is code 0, and no file is made."""
+def test_a_free_lock_needs_no_recovery(root: Path, lock: Path, recover: Run) -> None:
+    """Nothing to recover is code 0, and no file is made; a torn file in work, too young to be
+    quarantined, is named and code 74."""
     run = recover()
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout == (
         "the lock is free: no lock file\nno interrupted moves or claimed tasks\nthe lock is free\n"
     )
     assert [path.name for path in (root / "run").iterdir()] == ["queue.lock.spare"]
+    torn = "work/20261120T090000Z-report-0000000c.task"
+    (root / "queue" / torn).write_text("TASK_ID=torn")
+    run = recover()
+    assert (run.returncode, "the lock is free" in run.stdout, lock.exists()) == (74, True, False)
+    assert torn in run.stderr and "not recovered and not quarantined" in run.stderr
 
 
 def test_a_killed_workers_task_returns(root: Path, lock: Path, recover: Run, worker: Child) -> None:
@@ -209,15 +215,6 @@ def test_a_task_in_work_is_held_on_request(root: Path, recover: Run, worker: Chi
     assert attempts(root) == ([0], [])
     (held,) = tasks_at(root, "held")
     assert (held.id, held.state, held.attempts) == (task.id, State.HELD, 1)
-
-
-def test_a_torn_file_in_work_is_code_74(root: Path, lock: Path, recover: Run) -> None:
-    """A file too young to be quarantined is named; the lock is free."""
-    torn = "work/20261120T090000Z-report-0000000c.task"
-    (root / "queue" / torn).write_text("TASK_ID=torn")
-    run = recover()
-    assert (run.returncode, "the lock is free" in run.stdout, lock.exists()) == (74, True, False)
-    assert torn in run.stderr and "not recovered and not quarantined" in run.stderr
 
 
 @pytest.mark.parametrize("words", ["process-next", "work --until-idle"])

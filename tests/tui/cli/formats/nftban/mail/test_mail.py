@@ -703,24 +703,6 @@ def test_mail_status(place: MailPlace) -> None:
     assert f"though suspended by {US} since" in tried.stdout
 
 
-@each(
-    ("name", "value", "line"),
-    [
-        ("RECIPIENT", "foo,bar@x.de", "recipient  foo,bar@x.de: 'foo' has no domain"),
-        ("SENDER", "foo bar@x.de", "sender     'foo bar@...' contains a space"),
-    ],
-    place=MailPlace,
-)
-def test_status_names_a_wrong_address(place: MailPlace, name: str, value: str, line: str) -> None:
-    """With a wrong address it is exit 2, with any transport installed."""
-    place.environ["NFTBAN_SENDER" if name == "SENDER" else "NFTBAN_MAIL_RECIPIENT"] = value
-    with place.served():
-        run, answer = place.mail("status"), place.json("mail", "status")
-    assert run.returncode == 2
-    assert line in run.stdout and "transport  curl" in run.stdout
-    assert list(answer["problems"]) == [line.split()[0]]
-
-
 def test_mail_status_with_files_missing_or_replaced(place: MailPlace) -> None:
     """No link is followed, no FIFO waited for; the rest is printed, with the way out."""
     counters = place.root / "metrics" / "counters"
@@ -1111,8 +1093,18 @@ def test_setup_without_nftban_writes_our_own_configuration(
     assert "recipient  ops@example.com\n" in place.mail("status").stdout
 
 
-def test_the_doctor_names_where_a_wrong_address_is_set(place: MailPlace, local: Path) -> None:
-    """The file with its line, the variable of the environment, or the key of the configuration."""
+def test_a_wrong_address_is_named_with_its_source(place: MailPlace, local: Path) -> None:
+    """`status` is exit 2 with any transport; the doctor has the file with its line, the variable of
+    the environment, or the key of the configuration."""
+    with place.served():
+        for name, value, line in (
+            ("NFTBAN_MAIL_RECIPIENT", "foo,bar@x.de", "recipient  foo,bar@x.de: 'foo' has no dom"),
+            ("NFTBAN_SENDER", "foo bar@x.de", "sender     'foo bar@...' contains a space"),
+        ):
+            run = place.mail("status", **{name: value})
+            answer = place.json("mail", "status", **{name: value})
+            assert (run.returncode, list(answer["problems"])) == (2, [line.split()[0]])
+            assert line in run.stdout and "transport  curl" in run.stdout
     conf = local.with_name("mail.conf")
     conf.write_text('# mail\nNFTBAN_MAIL_RECIPIENT="foo,bar@x.de"\n')
     etc = {"NFTBAN_CONFIG_DIR": str(place.etc)}
