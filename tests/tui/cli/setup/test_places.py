@@ -110,28 +110,6 @@ def spooldeck(capsys: pytest.CaptureFixture[str]) -> Command:
     return run
 
 
-async def test_one_console_shows_all_three(places: list[str], tmp_path: Path) -> None:
-    """Each opens in its store's own words; one that is moved away leaves the others alone."""
-    opened = await asyncio.to_thread(places_at, *places)
-    settings: dict[str, Any] = {"size": (120, 40), "first": keys.OVERVIEW, "clock": time.time}
-    async with an_operator(*opened, **settings) as operator:
-        await operator.sees(*(Path(place).name for place in places))
-        lives, away = operator.console.sessions, tmp_path / "away.db"
-        names = [set(live.inspector.states.values()) for live in lives]
-        assert {"queue", "inflight", "cleanup"} <= names[0]
-        assert {"pending", "sending", "parked"} <= names[1]
-        assert {"pending", "work", "dlq"} <= names[2]
-        assert [live.place.lock is None for live in lives] == [True, True, False]
-        await asyncio.to_thread(Path(places[1]).rename, away)
-        await operator.until(lambda: lives[1].inspector.latest.unavailable)
-        await operator.until(lambda: isinstance(lives[1].readings.tokens, str))
-        await asyncio.to_thread(away.rename, places[1])
-        await operator.until(lambda: not lives[1].inspector.latest.unavailable)
-        await operator.until(lambda: not isinstance(lives[1].readings.tokens, str))
-        assert not lives[0].inspector.latest.unavailable
-        assert lives[1].inspector.latest.counts[State.PENDING] == PEOPLE
-
-
 @pytest.mark.parametrize("at", [0, 1], ids=["kannader", "zgb"])
 def test_the_same_commands_work_on_each(places: list[str], spooldeck: Command, at: int) -> None:
     """Tasks are listed, noted, edited, held, purged and restored, and an operation is undone."""
