@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sqlite3
 import sys
@@ -269,24 +270,33 @@ def left(spool: str) -> Path:
     return mail.rename(Path(spool, "inflight", mail.name))
 
 
-async def test_tasks_that_came_due_earlier_are_first(database: str) -> None:
-    """Where a store takes by due times, ids decide nothing."""
+async def test_why_a_task_of_a_database_waits(database: str) -> None:
+    """Where a store takes by due times, ids decide nothing; no token and a pause are said."""
     place = await handled(database)
     inspector = Inspector(place.open)
 
-    async def why(id: str, place: Place = place) -> str:
+    async def why(id: str, place: Place = place) -> tuple[str, ...]:
+        await inspector.scan_now()
         task = await inspector.queries.task(id)
         assert task is not None
-        return (await reasons(inspector, place, None, task, NOW))[0]
+        return await reasons(inspector, place, None, task, NOW)
 
     async with asyncio.timeout(PATIENCE):
         await inspector.start()
         try:
-            await inspector.scan_now()
-            assert await why("16-user") == "3 other tasks first"
-            assert await why("11-user") == "1 other task first"
+            assert (await why("16-user"))[0] == "3 other tasks first"
+            assert (await why("11-user"))[0] == "1 other task first"
             unordered = await why("16-user", place._replace(claim_order=""))
-            assert unordered == "due for 20s, no worker running"
+            assert unordered[0] == "due for 20s, no worker running"
+            empty = {"mailTokens": "0", "mailLastRefill": NOW + 3600, "mailMaxPerHour": "40"}
+            for values, expected in (
+                (empty, r"no token until (\S+ )?[0-9:]{8}Z \(in .+\)"),
+                ({"mailQueueEnabled": "0"}, "the queue is paused: mailQueueEnabled is 0"),
+            ):
+                with closing(sqlite3.connect(database)) as db, db:
+                    set_value = "INSERT OR REPLACE INTO config VALUES (?, ?)"
+                    db.executemany(set_value, values.items())
+                assert re.fullmatch(expected, (await why("9-user"))[0])
         finally:
             await inspector.close()
 
