@@ -15,7 +15,9 @@ from engine.model import Task
 from engine.operations.journal import Journal
 from engine.operations.notes import Notes
 from engine.operations.plans import RowResult
+from tests.engine.formats.kannader.conftest import DAEMON
 from tests.nftban_queues import Run, add_task, journal_at, tasks_at
+from tests.rival_processes import running
 
 
 def test_an_edit_is_shown_then_stored_and_recorded(root: str, spooldeck: Run) -> None:
@@ -84,6 +86,9 @@ def test_another_recipient_until_undo(mail: tuple[str, Task], spooldeck: Run) ->
         "  to           b@y.org\n"
         "            -> c@z.org\n"
     )
+    with running(DAEMON, place) as kannader:
+        warned = spooldeck(*words, "--dry-run")
+    assert f"  ! Kannader (PID {kannader.pid}) is running and uses its own copy" in warned.stdout
     done = spooldeck(*words, "--apply", "1")
     assert done.stdout == f"Task {task.id} edited (destination)\n", done.stderr
     after = mail_at(place, task.id)

@@ -138,10 +138,15 @@ def site(
 
 
 def test_a_job_is_delivered_and_its_row_removed(site: Site, peer: Peer) -> None:
-    """To an unknown server: discovered, registered, delivered. A signal ends the worker."""
+    """To an unknown server: discovered, registered, delivered. A worker that starts adds a probe
+    whose job was lost; a signal ends it."""
+    with Peer() as other:
+        later = {"healthy": False, "reason": "REFUSED", "next_probe": site.sender.now + 900}
+        site.sender.know(other, "http://ill.test", **later)
     job = site.add(peer.url)
     worker = site.work()
     until(lambda: site.count("completed") == 1 and not site.rows())
+    assert site.client.zcard(f"bull:{HEALTH_QUEUE}:delayed") == 1
     assert site.field(job, "atm", "returnvalue") == ["1", '"acknowledged"']
     assert (len(peer.registered), len(peer.received)) == (1, 1)
     worker.send_signal(signal.SIGTERM)
@@ -247,6 +252,8 @@ def test_a_closed_server_is_probed_and_its_jobs_are_sent_again(site: Site, peer:
     until(lambda: site.count("failed") == 3)
     (planned,) = site.client.zrange(f"bull:{HEALTH_QUEUE}:delayed", 0, -1)
     assert planned == probe_id(peer.url, 0)
+    delay = site.client.hget(f"bull:{HEALTH_QUEUE}:{planned}", "delay")
+    assert round(int(str(delay)), -3) == 300_000
     assert site.rows() == {"a", "b", "c"}
     destination = site.sender.destination(peer.url)
     assert (destination.healthy, destination.reason, destination.probes) == (False, "REFUSED", 0)

@@ -155,7 +155,9 @@ def test_a_lock_that_is_no_regular_file_is_code_2(
     assert attempts(root) == WAITING
 
 
-def test_a_stuck_worker_is_ended(root: Path, lock: Path, recover: Run, worker: Child) -> None:
+def test_a_stuck_worker_is_ended(
+    root: Path, lock: Path, recover: Run, spooldeck: Run, worker: Child
+) -> None:
     """The holder is ended, its task back, the lock released, the recovery counted and logged."""
     run = recover("--yes", "--seen", queue_lock.examine_lock(str(lock), 1200.0).identity, **LATER)
     assert run.returncode == 0, run.stderr
@@ -172,6 +174,7 @@ def test_a_stuck_worker_is_ended(root: Path, lock: Path, recover: Run, worker: C
     assert (root / "metrics" / "counters" / "lock_recoveries_total").read_text() == "1\n"
     # A recovery is no run: no task was processed.
     assert prometheus.read_metrics(str(root / "metrics" / "queue.prom")).get(LAST_RUN) == 0
+    assert "no worker has run yet" in spooldeck("doctor", root).stdout
     log = log_of(root)
     assert log[0].startswith("[ALERT] Queue processor stuck for 13")
     assert log[0].endswith(f"(PID: {worker.pid}) - initiating auto-recovery")
