@@ -270,6 +270,14 @@ def left(spool: str) -> Path:
     return mail.rename(Path(spool, "inflight", mail.name))
 
 
+def test_a_mail_that_a_sender_left_has_an_hour(spool: str, left: Path) -> None:
+    """Its owner is not stored; the lease began with the rename."""
+    taken = left.lstat().st_ctime
+    with closing(KannaderStore(spool)) as store:
+        (task,) = (item for item in store.scan({left.name}) if isinstance(item, Task))
+    assert task.lease == Lease("", taken, taken + 3600)
+
+
 async def test_why_a_task_of_a_database_waits(database: str) -> None:
     """Where a store takes by due times, ids decide nothing; no token and a pause are said."""
     place = await handled(database)
