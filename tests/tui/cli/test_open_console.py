@@ -142,24 +142,32 @@ def test_what_is_opened_is_on_screen_before_the_console(spool: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (None, 130)]
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
 )
-def test_a_signal_at_the_opening_restores_the_screen(
-    number: signal.Signals | None, code: int
-) -> None:
-    """Also Ctrl-C, and after Ctrl-Z, from which it paints again; typed keys are not shown."""
+def test_a_signal_at_the_opening_restores_the_screen(number: signal.Signals, code: int) -> None:
+    """Also after Ctrl-Z, from which it comes back and paints again."""
     with opening(PAUSED) as terminal:
         terminal.shows("opening 1 place ...")
-        terminal.send("jjj")
         terminal.process.send_signal(signal.SIGTSTP)
         terminal.until(lambda: LEAVES in terminal.said)
         os.waitid(os.P_PID, terminal.process.pid, os.WSTOPPED | os.WNOWAIT)
         assert left(bytes(terminal.said))
         terminal.process.send_signal(signal.SIGCONT)
         terminal.until(lambda: terminal.said.count(ENTERS) == 2)
-        terminal.process.send_signal(number) if number else terminal.send("\x03")
+        terminal.process.send_signal(number)
         assert terminal.end() == code
-        assert terminal.restored and b"jjj" not in terminal.said
+        assert terminal.restored
+
+
+def test_keys_that_are_typed_at_the_opening_are_not_shown() -> None:
+    """They would be painted among the names of places."""
+    with opening(PAUSED) as terminal:
+        terminal.shows("opening 1 place ...")
+        terminal.send("jjj")
+        terminal.send("\x03")
+        assert terminal.end() == 130
+        assert b"jjj" not in terminal.said
+        assert terminal.restored
 
 
 IGNORED = """

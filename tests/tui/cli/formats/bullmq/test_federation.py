@@ -141,7 +141,7 @@ def test_a_job_is_delivered_and_its_row_removed(site: Site, peer: Peer) -> None:
     """To an unknown server: discovered, registered, delivered. A worker that starts adds a probe
     whose job was lost; a signal ends it."""
     with Peer() as other:
-        later = {"healthy": False, "reason": "REFUSED", "next_probe": site.sender.now + 900}
+        later: Any = {"healthy": False, "reason": "REFUSED", "next_probe": site.sender.now + 900}
         site.sender.know(other, "http://ill.test", **later)
     job = site.add(peer.url)
     worker = site.work()
