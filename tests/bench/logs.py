@@ -7,15 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from tests.bench.measure import (
-    Bench,
-    Figure,
-    Figures,
-    command,
-    cpu_of,
-    fill_spool,
-    scratch,
-)
+from tests.bench.measure import Bench, Figure, Figures, command, cpu_of, fill_spool, scratch
 from tests.bench.terminal import console, running
 
 LAST_LINE = "the last line of this log"

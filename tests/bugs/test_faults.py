@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import pytest
 from engine.formats.base import conformance
 from tests.bugs import plant
 from tests.bugs.faults import FAULTS
+from tests.rules.syntax_trees import FUNCTIONS, parsed, walked
 
 HARMLESS = """
 from tests.bugs import plant
@@ -31,15 +31,12 @@ def test_each_fault_fits_the_code() -> None:
 
 
 def test_each_fault_names_tests_that_exist() -> None:
-    """Each test that is to fail with a fault is a function of the file named for it, or of the
-    suite of all stores that the file has.
-    """
+    """Each test that is to fail is in the file named for it, or in the suite of all stores."""
     for test in {fault.test for fault in FAULTS}:
         path, _, name = test.partition("::")
-        tree = ast.parse((plant.ROOT / path).read_text())
-        functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-        functions |= {n.name for n in ast.walk(tree) if isinstance(n, ast.AsyncFunctionDef)}
-        if "conformance.suite()" in ast.unparse(tree):
+        nodes = walked(parsed(plant.ROOT / path))
+        functions = {each.name for each in nodes if isinstance(each, FUNCTIONS)}
+        if "conformance.suite()" in (plant.ROOT / path).read_text():
             functions |= conformance.suite().keys()
         assert not name or re.sub(r"\[.*", "", name) in functions, test
 

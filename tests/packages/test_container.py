@@ -132,7 +132,6 @@ def test_a_container_shows_a_mounted_queue_and_one_by_url(image: Image, tmp_path
         os.chown(path, uid, gid)
     (tmp_path / "redis").mkdir(mode=0o755)
     url = "redis+unix:///queue/s?db=0"
-
     status = image.run("status", "/queue", mount=queue)
     with Terminal(image.argv(*image.words, "/queue", mount=queue), {}, (120, 40)) as terminal:
         terminal.shows("report")
@@ -142,7 +141,6 @@ def test_a_container_shows_a_mounted_queue_and_one_by_url(image: Image, tmp_path
         write_waiting(server.client(), "1")
         held = image.run("hold", url, "--id", "mails/1", "--apply", "1", mount=tmp_path / "redis")
         by_url = image.run("status", url, mount=tmp_path / "redis")
-
     assert (status.stderr, held.stderr, by_url.stderr, held.returncode) == ("", "", "", 0)
     assert "pending 1" in status.stdout and "held 1" in by_url.stdout
     assert code == 0

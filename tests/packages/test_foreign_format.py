@@ -181,7 +181,8 @@ def test_a_broken_package_costs_one_line(
     shown = why if "format broken unusable: " in errors else f"format broken: {why}"
     assert shown in errors
     assert "Traceback" not in errors and len(errors.splitlines()) == 1
-    asyncio.run(_look(jobs, "own", shown[:24]))  # as much as a row has room for
+    if "detects" in how or "open" in how:
+        asyncio.run(_look(jobs, "own", shown[:24]))  # as much as a row has room for
 
 
 def test_doctor_names_a_broken_package(

@@ -4,6 +4,8 @@ import ast
 from functools import cache
 from pathlib import Path
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
 
 @cache
 def parsed(path: Path) -> ast.Module:

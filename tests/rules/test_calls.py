@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
-from tests.rules.syntax_trees import parsed, walked
+from tests.rules.syntax_trees import FUNCTIONS, parsed, walked
+from tests.tables import each
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = sorted(p for top in ("engine", "tui", "tests") for p in (ROOT / top).rglob("*.py"))
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 MAX_POSITIONAL = 5
+Finder = Callable[[ast.Module, frozenset[str]], Iterator[int]]
 
 ANY_NUMBER = {
     "act": "a fixture: the words of a command line",
@@ -112,56 +111,36 @@ def _unpacked_names(function: ast.AST, wide: frozenset[str]) -> Iterator[int]:
                 yield node.lineno
 
 
-def test_a_call_has_at_most_five_positional_arguments() -> None:
-    """More arguments are named; callables that take any number by their nature are listed."""
+def test_a_call_has_at_most_five_positional_arguments_and_unpacks_no_literal() -> None:
+    """More arguments are named; a literal that is only unpacked is written in place."""
     wide = wide_names()
-    wrong = [f"{path}:{n}" for path, tree in trees().items() for n in long_calls(tree, wide)]
-
-    assert not wrong, "\n".join(wrong)
-
-
-def test_no_literal_is_only_unpacked() -> None:
-    """No tuple or list is written only to be unpacked into a call or another literal."""
-    wide = wide_names()
-    wrong = [f"{path}:{n}" for path, tree in trees().items() for n in unpacked_literals(tree, wide)]
-
-    assert not wrong, "\n".join(wrong)
+    for find in (long_calls, unpacked_literals):
+        wrong = [f"{path}:{n}" for path, tree in trees().items() for n in find(tree, wide)]
+        assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize(
-    ("source", "lines"),
+@each(
+    ("find", "source", "lines"),
     [
-        ("f(1, 2, 3, 4, 5, 6)", [1]),
-        ("f(1, 2, 3, 4, 5, six=6)", []),
-        ("partial(f, 1, 2, 3, 4, 5)", []),
-        ("partial(f, 1, 2, 3, 4, 5, 6)", [1]),
-        ("def f(*words): ...\nf(1, 2, 3, 4, 5, 6)", []),
-        ("struct.pack('5I', 1, 2, 3, 4, 5)", []),
+        (long_calls, "f(1, 2, 3, 4, 5, 6)", [1]),
+        (long_calls, "f(1, 2, 3, 4, 5, six=6)", []),
+        (long_calls, "partial(f, 1, 2, 3, 4, 5)", []),
+        (long_calls, "partial(f, 1, 2, 3, 4, 5, 6)", [1]),
+        (long_calls, "def f(*words): ...\nf(1, 2, 3, 4, 5, 6)", []),
+        (long_calls, "struct.pack('5I', 1, 2, 3, 4, 5)", []),
+        (unpacked_literals, "f(1, *(2, 3))", [1]),
+        (unpacked_literals, "x = [1, *[2, 3]]", [1]),
+        (unpacked_literals, "def g():\n    x = 1, 2\n    f(*x)", [3]),
+        (unpacked_literals, "def g():\n    x = 1, 2\n    f(*x)\n    h(x)", []),
+        (unpacked_literals, "def f(*words):\n    x = ['a', 'b']\n    f(*x)", []),
+        (unpacked_literals, "f(*words, *(line for line in lines))", []),
     ],
 )
-def test_a_long_call_is_found(source: str, lines: list[int]) -> None:
-    """A sixth positional argument is found, unless the function takes any number."""
+def test_a_wrong_call_is_found(find: Finder, source: str, lines: list[int]) -> None:
+    """A sixth positional argument, unless a function takes any number; a literal where it is
+    unpacked, also by a name that has no other use."""
     tree = ast.parse(source)
-
-    assert [*long_calls(tree, frozenset([*ANY_NUMBER, *wide_functions(tree)]))] == lines
-
-
-@pytest.mark.parametrize(
-    ("source", "lines"),
-    [
-        ("f(1, *(2, 3))", [1]),
-        ("x = [1, *[2, 3]]", [1]),
-        ("def g():\n    x = 1, 2\n    f(*x)", [3]),
-        ("def g():\n    x = 1, 2\n    f(*x)\n    h(x)", []),
-        ("def f(*words):\n    x = ['a', 'b']\n    f(*x)", []),
-        ("f(*words, *(line for line in lines))", []),
-    ],
-)
-def test_an_unpacked_literal_is_found(source: str, lines: list[int]) -> None:
-    """A literal is found where it is unpacked, also by a name that has no other use."""
-    tree = ast.parse(source)
-
-    assert [*unpacked_literals(tree, frozenset(wide_functions(tree)))] == lines
+    assert [*find(tree, frozenset([*ANY_NUMBER, *wide_functions(tree)]))] == lines
 
 
 def test_a_screen_begins_its_work_in_one_way() -> None:
@@ -175,5 +154,4 @@ def test_a_screen_begins_its_work_in_one_way() -> None:
         for node in walked(tree)
         if isinstance(node, ast.Attribute) and node.attr == "run_worker"
     ]
-
     assert calls == ["tui/widgets/background.py"]

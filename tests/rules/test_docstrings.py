@@ -12,8 +12,8 @@ from types import FunctionType
 
 from typing_extensions import get_protocol_members, is_protocol
 
-from tests.rules.syntax_trees import walked
-from tests.rules.test_layers import FUNCTIONS, MODULES, imported, tree
+from tests.rules.syntax_trees import FUNCTIONS, walked
+from tests.rules.test_layers import MODULES, imported, tree
 from tui.screens.base import BaseScreen
 
 HOOK = re.compile(r"_|(action|on)_|(compose|paint|lay_out)$")
@@ -96,16 +96,13 @@ def test_what_a_docstring_names_exists() -> None:
     for module in MODULES:
         for node in walked(tree(module)):
             known.update(names_of(node))
-
     named = [(m, n, name) for m, n, text in docstrings() for name in named_in(text)]
-
     assert not [each for each in named if each[2] not in known]
 
 
 def test_the_errors_of_a_docstring_are_in_scope() -> None:
     """Each error below `Raises:` is in the module or its imports, or has the name of its module."""
     named = [(m, n, name) for m, n, text in docstrings() for name in errors_in(text)]
-
     assert not [each for each in named if not is_in_scope(each[0], each[2])]
 
 
@@ -150,7 +147,6 @@ def test_a_public_method_of_the_console_has_a_docstring() -> None:
     """Only a hook of Textual, and what a base class or a protocol describes, may have none."""
     classes = classes_of_the_console()
     protocols = [each for each in classes if is_protocol(each)]
-
     assert not [name for each in classes for name in undocumented(each, protocols)]
 
 

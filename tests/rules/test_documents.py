@@ -6,12 +6,11 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
-
 from engine.config.queue_config import load_config
 from engine.formats.known_formats import FORMATS
 from tests.bench.bench import ROWS, replace_rows
 from tests.documents import DOCUMENTS, ROOT, Printed, anchors, printed_commands, read, without_code
+from tests.tables import each
 from tui import cli
 from tui.cli import common_options
 from tui.cli.commands import COMMAND_WORDS, COMMANDS
@@ -36,7 +35,7 @@ FORMAT_CHAPTERS = (
 )
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@each("document", DOCUMENTS)
 def test_each_link_leads_to_a_file_and_a_heading(document: str) -> None:
     """The file of each link exists, and so does its anchor."""
     wrong = []
@@ -51,16 +50,9 @@ def test_each_link_leads_to_a_file_and_a_heading(document: str) -> None:
     assert not wrong
 
 
-def test_the_manual_is_short() -> None:
-    """MANUAL.md has at most 40 kB; a subject of its own has a page beside its code."""
-    assert len(read("MANUAL.md").encode()) <= 40_000
-
-
 def test_each_format_has_a_page() -> None:
-    """In the folder of each format is a page, which the manual names, with what an operator must
-    know of it.
-    """
-    for name in {type(each).__module__.split(".")[2] for each in FORMATS.values()}:
+    """The page of each format, which the manual names, has what an operator must know of it."""
+    for name in {type(form).__module__.split(".")[2] for form in FORMATS.values()}:
         page = f"engine/formats/{name}/MANUAL.md"
         chapters = re.findall(r"(?m)^## (.*)$", read(page))
         assert [one for one in FORMAT_CHAPTERS if not any(one in each for each in chapters)] == []
@@ -80,7 +72,7 @@ def test_the_manual_names_the_commands_for_several_places() -> None:
 TEN_LINES = [document for document in DOCUMENTS if "\n## In ten lines\n" in read(document)]
 
 
-@pytest.mark.parametrize("document", TEN_LINES)
+@each("document", TEN_LINES)
 def test_ten_lines_are_commands(document: str) -> None:
     """The chapter `In ten lines` is a block of at most ten commands, each with its arguments."""
     chapter = read(document).partition("\n## In ten lines\n")[2].partition("\n## ")[0]
@@ -90,18 +82,18 @@ def test_ten_lines_are_commands(document: str) -> None:
     assert not any(printed[re.split(r"\s+#", line)[0]].is_usage for line in lines)
 
 
-def test_no_paragraph_is_long() -> None:
-    """A paragraph of a page has at most 14 lines: what is longer is a list."""
+def test_manual_and_paragraphs_are_short() -> None:
+    """MANUAL.md has at most 40 kB: a subject of its own has a page beside its code; a paragraph has
+    at most 14 lines: what is longer is a list."""
+    assert len(read("MANUAL.md").encode()) <= 40_000
     for document in DOCUMENTS:
         for part in re.split(r"\n\s*\n|\n(?=- |\d\. |\||#)", without_code(read(document))):
             assert part.count("\n") < 14, (document, part[:80])
 
 
-@pytest.mark.parametrize("printed", COMMAND_LINES, ids=lambda printed: printed.text[:60])
+@each("printed", COMMAND_LINES)
 def test_each_command_in_a_document_exists(printed: Printed) -> None:
-    """Our own parser takes each command line; of a table of commands each word and option is one of
-    ours.
-    """
+    """Our own parser takes each command line, and knows each word of a table of commands."""
     if printed.is_usage:
         check_usage(printed.text)
         return
@@ -154,14 +146,10 @@ def test_each_target_of_make_in_a_document_exists() -> None:
     assert named <= targets
 
 
-YAML = [
-    pytest.param(block, id=f"{document}-{number}")
-    for document in DOCUMENTS
-    for number, block in enumerate(re.findall(r"(?ms)^```yaml$(.*?)^```$", read(document)))
-]
+YAML = [block for one in DOCUMENTS for block in re.findall(r"(?ms)^```yaml$(.*?)^```$", read(one))]
 
 
-@pytest.mark.parametrize("block", YAML)
+@each("block", YAML)
 def test_each_configuration_in_a_document_is_valid(block: str, tmp_path: Path) -> None:
     """Each block of YAML is a configuration that is accepted, also by the formats that it names."""
     path = tmp_path / "spooldeck.yaml"
@@ -178,7 +166,6 @@ def test_the_benchmarks_are_those_of_the_table() -> None:
     lines = [line.split("|") for line in read("BENCHMARKS.md").splitlines() if line[:2] == "| "]
     figures = [cells for cells in lines if len(cells) == 10 and cells[1].strip() != "row"]
     runs = {cells[1].strip() for cells in lines if len(cells) == 4}
-
     assert {cells[1].strip() for cells in figures} == {row.name for row in ROWS}
     assert {cells[8].strip() for cells in figures} == runs - {"run"}
 
@@ -187,10 +174,8 @@ def test_the_figures_of_one_row_are_replaced() -> None:
     """A run that measures one row replaces its figures alone; a run without figures is removed."""
     old = read("BENCHMARKS.md")
     cells = ("envelope", "a thing", "2.00 us", "1.00 floor", "2.00", "1.3", "MISSED")
-
     once = replace_rows(old, "envelope", [cells], "2027-01-01 00:00Z; a machine; commit 1")
     twice = replace_rows(once, "envelope", [cells], "2027-01-02 00:00Z; a machine; commit 2")
-
     changed = {*twice.splitlines()} ^ {*old.splitlines()}
     assert (
         "| envelope | a thing | 2.00 us | 1.00 floor | 2.00 | 1.3 | MISSED | 2027-01-02 00:00Z |"

@@ -49,9 +49,11 @@ READERS = (
     "groups, clusters, workers, kinds, locks, transports, notes, undo, journal, trash list, "
     "doctor, mail status, mail spool list, shell-init, bullmq doctor, zgb doctor, queue list, "
     "queue corrupt list, queue count, queue count-dlq, queue metrics, queue dlq list, "
-    "queue status, top, find, info, mta instances"
+    "queue status, top, find, info, mta instances, mta ages, zmailer doctor, federation doctor"
 )
 """Commands that are run without more words, and change nothing."""
+
+VERBS = "release promote kill bounce expire reroute restore"
 
 COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     **{tuple(name.split()): ((),) for name in READERS.split(", ")},
@@ -70,13 +72,7 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("rerun",): (("--apply", "1"),),
     ("purge",): (("--include-all", "--apply", "1"),),
     ("hold",): (("--apply", "1"), ("--apply", "2")),
-    ("release",): (("--apply", "1"),),
-    ("promote",): (("--apply", "1"),),
-    ("kill",): (("--apply", "1"),),
-    ("bounce",): (("--apply", "1"),),
-    ("expire",): (("--apply", "1"),),
-    ("reroute",): (("--apply", "1"),),
-    ("restore",): (("--apply", "1"),),
+    **{(verb,): (("--apply", "1"),) for verb in VERBS.split()},
     ("expunge",): (("--state", "trash", "--include-all", "--apply", "1"),),
     ("trash", "restore"): (("{id}",),),
     ("trash", "expunge"): ((),),
@@ -91,10 +87,7 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("mail", "spool", "retry"): (("--all",),),
     ("mail", "suspend"): (("curl",),),
     ("mail", "resume"): (("curl",),),
-    ("mta", "instances"): ((),),
-    ("mta", "ages"): ((),),
-    ("mta", "trail"): (("a@b.example",),),
-    ("mta", "why"): (("a@b.example",),),
+    **{("mta", name): (("a@b.example",),) for name in ("trail", "why")},
     ("kannader", "init"): (("{place}/new-spool",), ("{place}",)),
     ("kannader", "enqueue"): (("--from", "a@b.example", "--to", "c@d.example", "{mail}"),),
     ("kannader", "work"): (("--until-idle",),),
@@ -102,7 +95,6 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("zmailer", "check"): (("{place}/.spooldeck/swept",),),
     ("zmailer", "why"): (("smtp/x", "--conf", "{place}/.spooldeck/swept"),),
     ("zmailer", "scheduler"): (("-i", "-P", "{place}", "-f", "{place}/scheduler.conf"),),
-    ("zmailer", "doctor"): ((),),
     ("zmailer", "agent"): (("hold",), ("smtp", "-l", "{place}/log")),
     ("zmailer", "statistics"): (("{place}/.spooldeck/swept",),),
     ("zmailer", "mailq"): (
@@ -116,7 +108,6 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("federation", "work"): (("--until-idle",),),
     ("federation", "enqueue"): (("http://a.example", "deliver-post", "--payload", "{{}}"),),
     ("federation", "keys"): ((),),
-    ("federation", "doctor"): ((),),
     ("zgb", "init"): (("{place}/new.db",), ("{place}",)),
     ("zgb", "enqueue"): (("7",),),
     ("zgb", "work"): ((),),
@@ -230,11 +221,8 @@ class Site:
 
     def folders(self) -> list[Path]:
         """Those of ours."""
-        ours = self.ours()
-        return [
-            self.state_folder,
-            *(ours / name for name in ("run", "log", "metrics", "mailspool")),
-        ]
+        names = ("run", "log", "metrics", "mailspool")
+        return [self.state_folder, *(self.ours() / name for name in names)]
 
     def swapped(self) -> list[Path]:
         """What a rival swaps for links."""
@@ -247,32 +235,20 @@ class Site:
 
     def trap_files(self) -> None:
         """Links, FIFOs and journals in place of files."""
-        ours, secret = self.ours(), self.outside.secret
+        ours, state, secret = self.ours(), self.state_folder, self.outside.secret
         for name in ("run", "log", "metrics/counters", "mailspool/letter", "mailspool/other"):
             (ours / name).mkdir(parents=True, exist_ok=True)
         for name in ("held", "trash", "journal", "recorder", "corrupt"):
-            (self.state_folder / name).mkdir(parents=True, exist_ok=True)
+            (state / name).mkdir(parents=True, exist_ok=True)
         links = [ours / "run/queue.lock", ours / "run/queue.lock.alerted", ours / "log/mail.log"]
         links += [ours / "metrics/mail.prom", ours / "metrics/counters/dlq_total"]
-        links += [
-            self.state_folder / "swept",
-            self.state_folder / "notes",
-            self.state_folder / "held/trap.task",
-        ]
-        links += [ours / "mailspool/letter/meta", self.state_folder / "corrupt/trap.task"]
-        fifos = [
-            self.state_folder / "suspended",
-            ours / "run/queue.buckets",
-            self.state_folder / "recorder/owner",
-        ]
-        fifos += [
-            ours / "metrics/queue.prom",
-            ours / "mailspool/other/meta",
-            self.state_folder / ".lock",
-        ]
-        fifos += [self.state_folder / "next-due", ours / "log/delivery.log"]
-        hard = [ours / "log/queue.log", self.state_folder / "trash/trap.task"]
-        hard += [self.state_folder / "journal/20260101T000000Z-aaaaaaaa.jsonl"]
+        links += [ours / "mailspool/letter/meta", state / "corrupt/trap.task"]
+        links += [state / "swept", state / "notes", state / "held/trap.task"]
+        fifos = [ours / "run/queue.buckets", ours / "metrics/queue.prom", ours / "log/delivery.log"]
+        fifos += [ours / "mailspool/other/meta", state / ".lock", state / "next-due"]
+        fifos += [state / "suspended", state / "recorder/owner"]
+        hard = [ours / "log/queue.log", state / "trash/trap.task"]
+        hard += [state / "journal/20260101T000000Z-aaaaaaaa.jsonl"]
         for paths, make in (
             (links, lambda path: path.symlink_to(secret)),
             (fifos, os.mkfifo),
@@ -281,7 +257,7 @@ class Site:
             for path in paths:
                 path.unlink(missing_ok=True)
                 make(path)
-        ring = self.state_folder / "recorder/ring.db"
+        ring = state / "recorder/ring.db"
         with closing(sqlite3.connect(ring)) as db, db:
             db.execute("CREATE TABLE moment(slot)")
         plant(ring, secret)
@@ -523,7 +499,6 @@ def test_no_command_of_root_reaches_out_of_a_foreign_place(site: Site, traps: st
     """Links, FIFOs and journals in a place lead no command anywhere else."""
     getattr(site, traps)()
     site.give()
-
     with untouched(site.outside):
         run_as_root(site)
 
@@ -550,7 +525,6 @@ def test_no_command_of_root_is_led_astray_while_it_runs(site: Site) -> None:
     for path in site.folders():
         path.mkdir(parents=True, exist_ok=True)
     site.give()
-
     with untouched(site.outside), child(lambda: swap(site), OTHER_UID):
         run_as_root(site, ROUNDS)
 
@@ -563,7 +537,6 @@ def test_the_console_of_root_reaches_out_of_no_foreign_place(site: Site, traps: 
     """The console opens on a place full of traps, shows nothing secret and ends."""
     getattr(site, traps)()
     site.give()
-
     with untouched(site.outside):
         environ = {"HOME": os.environ["HOME"], "NFTBAN_MAIL_METHOD": "none"}
         with console(str(site.place), **environ) as terminal:
@@ -576,105 +549,57 @@ def test_the_console_of_root_reaches_out_of_no_foreign_place(site: Site, traps: 
 
 # ---- who reaches files by their paths
 
-NAMED = {
-    "open",
-    "os.open",
-    "os.listdir",
-    "os.scandir",
-    "os.mkdir",
-    "os.makedirs",
-    "os.unlink",
-    "os.remove",
-    "os.rename",
-    "os.replace",
-    "os.rmdir",
-    "os.chown",
-    "os.chmod",
-    "os.truncate",
-    "os.symlink",
-    "os.link",
-    "os.utime",
-    "os.mkfifo",
-    "shutil.rmtree",
-    "shutil.copy",
-    "shutil.move",
-    "sqlite3.connect",
-    "tempfile.mkdtemp",
-    "tempfile.mkstemp",
-    "files.rename",
-    "files.unlink",
-    "files.mkdir",
-    "files.rmdir",
-    "files.link",
-    "files.symlink",
-    "files.utime",
-}
+_CALLS = """
+open os.open os.listdir os.scandir os.mkdir os.makedirs os.unlink os.remove os.rename os.replace
+os.rmdir os.chown os.chmod os.truncate os.symlink os.link os.utime os.mkfifo
+shutil.rmtree shutil.copy shutil.move sqlite3.connect tempfile.mkdtemp tempfile.mkstemp
+files.rename files.unlink files.mkdir files.rmdir files.link files.symlink files.utime
+"""
+NAMED = {*_CALLS.split()}
 """Calls that reach a file by a name; with `dir_fd`, below an open folder, none redirects them."""
 
 FOLDERS = ("dir_fd", "src_dir_fd")
 
-_MACHINE = "files of the machine, in folders of root"
-_OPENED = "the name is a descriptor"
-_PRIVATE = "a folder of ours that only we can enter (engine.system.temp_dir)"
 _DEMO = "the demo's own folder; --keep is refused where others can redirect it"
-_MEMORY = "no file, or a temporary one of SQLite's without a name"
 
-BY_PATH: Mapping[str, str] = {
-    "engine/config/queue_config.py": "our own configuration",
-    "engine/destinations/database.py": "with the owner's rights",
-    "engine/demo/demo.py": _DEMO,
-    "engine/demo/keeper.py": _DEMO,
-    "engine/system/files.py": "the one place that resolves paths: walk, open_file",
-    "engine/live/shared_watch.py": "the limit of inotify, in /proc",
-    "engine/locks/lock_holder.py": _MACHINE,
-    "engine/operations/journal.py": _OPENED,
-    "engine/locks/lock_file.py": _MACHINE,
-    "engine/system/run_clock.py": _MACHINE,
-    "engine/locks/queue_lock.py": _OPENED,
-    "engine/mail/host.py": _MACHINE,
-    "engine/mail/send/mail_spool.py": _OPENED,
-    "engine/mail/transports/curl.py": "the password file that the configuration names",
-    "engine/mail/transports/installed.py": _MACHINE,
-    "engine/system/mounts.py": _MACHINE,
-    "engine/formats/bullmq/connection.py": "the Lua scripts beside this module",
-    "engine/formats/bullmq/package_scripts.py": "the Lua scripts of the installed package",
-    "engine/system/sorted_names.py": _MEMORY,
-    "engine/index/reader.py": _PRIVATE,
-    "engine/index/freeze_plan.py": _PRIVATE,
-    "engine/operations/temp_table.py": _PRIVATE,
-    "engine/monitor/recorder.py": "with the owner's rights",
-    "engine/system/temp_dir.py": "/var/tmp and /tmp, which are sticky: only our own is entered",
-    "engine/index/filter_tasks.py": _MEMORY,
-    "engine/formats/kannader/cleanup.py": _OPENED,
-    "engine/formats/kannader/enqueue.py": _OPENED,
-    "engine/formats/kannader/permissions.py": _MACHINE,
-    "engine/formats/nftban/hint.py": _OPENED,
-    "engine/formats/zgb/scan.py": _MEMORY,
-    "engine/formats/zgb/connection.py": "with the owner's rights",
-    "engine/system/supervisor.py": _MACHINE,
-    "engine/index/writer.py": _PRIVATE,
-    "tui/cli/__init__.py": _MACHINE,
-    "tui/cli/setup/find_places.py": "names of units: engine.system.files opens their files",
-    "tui/cli/setup/templates.py": "texts of our own",
-    "tui/cli/completion.py": "texts of our own; a word of the command line is only tested",
-    "engine/formats/kannader/demo.py": _DEMO,
-    "engine/formats/nftban/demo.py": _DEMO,
-    "engine/formats/zgb/demo.py": _DEMO,
-    "tui/cli/formats/zmailer/scheduler.py": _MACHINE,
-    "engine/formats/zmailer/scheduling/agent_process.py": _OPENED,
-    "engine/formats/bullmq/repeats.py": _MACHINE,
-    "engine/formats/bullmq/servers.py": _MACHINE,
-    "engine/formats/zmailer/demo.py": _DEMO,
-    "tui/cli/formats/kannader/commands.py": "the mail that the command names: it may be a pipe",
-    "tui/cli/plans/edit_note.py": "the data that the command line names: it may be a pipe",
-    "tui/cli/formats/nftban/commands.py": "the tasks that the command names: it may be a pipe",
-    "engine/formats/nftban/queue_folders.py": "names in work/: their files are not opened",
-    "engine/system/command_errors.py": _MACHINE,
-    "engine/formats/known_formats.py": "names beside a missing place: their files are not opened",
-    "tui/packaging/debian.py": "the folder build of our own tree",
-    "tui/terminal/crash_report.py": "a new file in the temporary folder, if not in its own",
+BY_PATH = {
+    "our own configuration": "engine/config/queue_config.py",
+    "with the owner's rights": "engine/destinations/database.py engine/monitor/recorder.py "
+    "engine/formats/zgb/connection.py",
+    _DEMO: "engine/demo/demo.py engine/demo/keeper.py engine/formats/kannader/demo.py "
+    "engine/formats/nftban/demo.py engine/formats/zgb/demo.py engine/formats/zmailer/demo.py",
+    "the one place that resolves paths: walk, open_file": "engine/system/files.py",
+    "the limit of inotify, in /proc": "engine/live/shared_watch.py",
+    "files of the machine, in folders of root": "engine/locks/lock_holder.py "
+    "engine/locks/lock_file.py engine/system/run_clock.py engine/mail/host.py "
+    "engine/mail/transports/installed.py engine/system/mounts.py "
+    "engine/formats/kannader/permissions.py engine/system/supervisor.py tui/cli/__init__.py "
+    "tui/cli/formats/zmailer/scheduler.py engine/formats/bullmq/repeats.py "
+    "engine/formats/bullmq/servers.py engine/system/command_errors.py",
+    "the name is a descriptor": "engine/operations/journal.py engine/locks/queue_lock.py "
+    "engine/mail/send/mail_spool.py engine/formats/kannader/cleanup.py "
+    "engine/formats/kannader/enqueue.py engine/formats/nftban/hint.py "
+    "engine/formats/zmailer/scheduling/agent_process.py",
+    "the password file that the configuration names": "engine/mail/transports/curl.py",
+    "the Lua scripts beside this module": "engine/formats/bullmq/connection.py",
+    "the Lua scripts of the installed package": "engine/formats/bullmq/package_scripts.py",
+    "no file, or a temporary one of SQLite's without a name": "engine/system/sorted_names.py "
+    "engine/index/filter_tasks.py engine/formats/zgb/scan.py",
+    "a folder of ours that only we can enter (engine.system.temp_dir)": "engine/index/reader.py "
+    "engine/index/freeze_plan.py engine/operations/temp_table.py engine/index/writer.py",
+    "/var/tmp and /tmp, which are sticky: only our own is entered": "engine/system/temp_dir.py",
+    "names of units: engine.system.files opens their files": "tui/cli/setup/find_places.py",
+    "texts of our own": "tui/cli/setup/templates.py",
+    "texts of our own; a word of the command line is only tested": "tui/cli/completion.py",
+    "the mail that the command names: it may be a pipe": "tui/cli/formats/kannader/commands.py",
+    "the data that the command line names: it may be a pipe": "tui/cli/plans/edit_note.py",
+    "the tasks that the command names: it may be a pipe": "tui/cli/formats/nftban/commands.py",
+    "names in work/: their files are not opened": "engine/formats/nftban/queue_folders.py",
+    "names beside a missing place: their files are not opened": "engine/formats/known_formats.py",
+    "the folder build of our own tree": "tui/packaging/debian.py",
+    "a new file in the temporary folder, if not in its own": "tui/terminal/crash_report.py",
 }
-"""The modules that reach a file by its path, and why no other user can redirect them."""
+"""Why no other user can redirect a path, and the modules that reach files by such ones."""
 
 
 def by_path(tree: ast.Module) -> Iterator[str]:
@@ -695,14 +620,16 @@ def dotted(function: ast.expr) -> str:
     return function.id if isinstance(function, ast.Name) else ""
 
 
-def test_no_other_module_reaches_files_by_their_paths() -> None:
-    """What a place holds is reached through `engine.system.files`, or with its owner's rights."""
+def modules_with(calls: Callable[[ast.Module], Iterator[str]]) -> set[str]:
+    """The modules of the engine and the console that have such calls."""
     root = Path(__file__).parents[2]
     sources = [path for name in ("engine", "tui") for path in (root / name).rglob("*.py")]
+    return {str(path.relative_to(root)) for path in sources if any(calls(parsed(path)))}
 
-    paths = {str(path.relative_to(root)) for path in sources if any(by_path(parsed(path)))}
 
-    assert paths == BY_PATH.keys()
+def test_no_other_module_reaches_files_by_their_paths() -> None:
+    """What a place holds is reached through `engine.system.files`, or with its owner's rights."""
+    assert modules_with(by_path) == {path for paths in BY_PATH.values() for path in paths.split()}
 
 
 MODE_CALLS = {"chmod", "chown", "lchown", "lchmod", "utime", "copymode", "copystat", "copy2"}
@@ -728,12 +655,6 @@ def mode_by_name(tree: ast.Module) -> Iterator[str]:
 
 def test_mode_owner_and_times_are_changed_by_descriptor() -> None:
     """In a folder of another user a name may lead elsewhere at its second use, also with dir_fd."""
-    root = Path(__file__).parents[2]
-    sources = [path for name in ("engine", "tui") for path in (root / name).rglob("*.py")]
-
-    paths = {str(path.relative_to(root)) for path in sources if any(mode_by_name(parsed(path)))}
-
-    assert paths == BY_NAME.keys()
-    assert [*mode_by_name(ast.parse("os.chmod(name, 0o200, dir_fd=fd); os.utime(fd, at)"))] == [
-        "os.chmod"
-    ]
+    assert modules_with(mode_by_name) == BY_NAME.keys()
+    named = ast.parse("os.chmod(name, 0o200, dir_fd=fd); os.utime(fd, at)")
+    assert [*mode_by_name(named)] == ["os.chmod"]

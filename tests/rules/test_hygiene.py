@@ -11,36 +11,13 @@ from pathlib import Path
 from engine.formats.nftban.store import SpoolFolders, make_spool
 from tests.rules.syntax_trees import parsed, walked
 
-KEPT_OUT = {
-    "textual",
-    "rich",
-    "redis",
-    "bullmq",
-    "ctypes",
-    "yaml",
-    "json",
-    "sqlite3",
-    "asyncio",
-    "logging",
-    "prometheus_client",
-    "psutil",
-    "humanize",
-    "subprocess",
-    "tempfile",
-    "pathlib",
-    "dataclasses",
-    "inspect",
-    "socket",
-    "engine.system.syslog_handler",
-    "email",
-    "shutil",
-    "re2",
-    "tui.app",
-    "engine.index.schema",
-    "engine.live.inspector",
-    "engine.operations.plans",
-    "importlib.metadata",
-}
+KEPT_OUT = """
+textual rich redis bullmq ctypes yaml json sqlite3 asyncio logging prometheus_client psutil
+humanize subprocess tempfile pathlib dataclasses inspect socket engine.system.syslog_handler
+email shutil re2 tui.app engine.index.schema engine.live.inspector engine.operations.plans
+importlib.metadata
+"""
+"""Modules that a run without due tasks does not load."""
 
 REPORT = """
 import sys
@@ -82,7 +59,7 @@ def test_nothing_due_loads_nothing_that_is_not_needed(tmp_path: Path) -> None:
     code, loaded = loaded_by(tmp_path, "--root", str(tmp_path), "queue", "process-next")
     assert code == 1
     assert "engine.work.worker" in loaded
-    assert loaded & KEPT_OUT == set()
+    assert loaded & {*KEPT_OUT.split()} == set()
 
 
 def test_the_version_and_the_status_load_little(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from tests.rules.syntax_trees import parsed, walked
+from tests.rules.syntax_trees import FUNCTIONS, parsed, walked
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -161,22 +161,15 @@ def test_a_package_imports_only_what_its_line_allows() -> None:
         for other in imported(name)
         if other in MODULES and package_of(other) not in allowed(package_of(name))
     }
-
     assert not wrong, "move the code, or change PACKAGES"
 
 
 def test_the_table_names_every_package_and_has_no_cycle() -> None:
-    """Each package with modules has a line, and the lines are in an order without a cycle."""
+    """Each package with modules has a line; neither lines nor imports of modules have a cycle."""
     filled = {package_of(name) for name, path in MODULES.items() if path.name != "__init__.py"}
-
     assert filled == {package for package in PACKAGES if package != "themes"}
     TopologicalSorter({name: line.split() for name, line in PACKAGES.items()}).prepare()
-
-
-def test_no_module_imports_itself_through_others() -> None:
-    """The imports between modules have no cycle."""
     ours = {n: {o for o in imported(n) if o in MODULES} - {n} for n in MODULES}
-
     TopologicalSorter(ours).prepare()
 
 
@@ -198,7 +191,6 @@ def test_the_engine_knows_no_screen() -> None:
         for other in imported(name)
         if other.split(".")[0] in {"textual", "rich", "tui", "themes"}
     }
-
     assert not wrong
 
 
@@ -207,14 +199,10 @@ def test_what_prints_loads_no_textual() -> None:
     light = ("tui.text", "tui.cli.print", "tui.cli.plans")
     names = [name for name in MODULES if name in light or package_of(name) in light]
     code = f"import sys, {', '.join(names)}; print('textual' in sys.modules)"
-
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-
     assert (run.stdout.strip(), run.stderr) == ("False", "")
     assert "tui.text.keys" in names
 
-
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 OUR_PRIVATE = {"_replace", "_asdict", "_fields", "_field_defaults", "_exit"}
 """Private names that are not Textual's: of NamedTuple and of `os`."""
@@ -288,9 +276,7 @@ def named_modules(name: str) -> Iterator[str]:
 
 
 def test_a_format_is_imported_by_itself_alone() -> None:
-    """No format imports another, and nothing else imports a format but the two lists, nor by a
-    text "MODULE:FUNCTION" or "MODULE:CLASS".
-    """
+    """Only the two lists import a format, also by a text such as "MODULE:FUNCTION"."""
     wrong = {
         f"{name} imports {other}"
         for name in MODULES
@@ -298,14 +284,11 @@ def test_a_format_is_imported_by_itself_alone() -> None:
         for other in {*imported(name), *named_modules(name)}
         if format_of(other) not in ("", format_of(name))
     }
-
     assert not wrong
 
 
 def test_a_format_is_named_by_its_own_modules_alone() -> None:
-    """Outside of them and the two lists no module has its name as a text: its store and its row
-    say what a format can do.
-    """
+    """Outside of them and the two lists no module has its name as a text."""
     wrong = {
         f"{name}:{node.lineno} has {node.value!r}"
         for name in MODULES
@@ -314,5 +297,4 @@ def test_a_format_is_named_by_its_own_modules_alone() -> None:
         if isinstance(node, ast.Constant) and node.value in {*FORMATS, "mailq"} - {"base"}
         if node.value not in OTHER_MEANINGS.get(name, ())
     }
-
     assert not wrong

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents import DOCUMENTS
+from tests.tables import each
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -96,23 +97,17 @@ def hits(path: Path) -> Iterator[str]:
 def test_no_module_has_a_banned_word() -> None:
     """Names, strings and comments of the engine, the console and the tests have no banned word."""
     wrong = [hit for path in MODULES if path != Path(__file__) for hit in hits(path)]
-
     assert not wrong, "\n".join(wrong)
-
-
-def test_each_module_with_an_account_needs_it() -> None:
-    """Each module that may have the word `nobody` has it."""
     assert not [name for name in ACCOUNTS if "nobody" not in (ROOT / name).read_text()]
 
 
 def test_no_document_and_no_unit_has_a_banned_word() -> None:
     """The documents, and the units and functions that are written out, have no banned word."""
     wrong = [hit for path in (*(ROOT / name for name in DOCUMENTS), *UNITS) for hit in hits(path)]
-
     assert not wrong
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "words"),
     [
         ('"""Nobody has it."""', ["Nobody"]),
@@ -131,5 +126,4 @@ def test_a_banned_word_is_found(
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     path = tmp_path / "module.py"
     path.write_text(source)
-
     assert [hit.split(": ")[1] for hit in hits(path)] == words

@@ -319,11 +319,9 @@ def test_files_of_tasks_are_moved_back_without_spooldeck(tmp_path: Path) -> None
         path = Path(spool.pending, f"{a_task(number).id}.task")
         path.write_bytes(text_of(a_task(number)))
     held, purged = hold_and_purge(tmp_path, "./q")
-
     words = {"held/ID": f"held/{held['id']}", "trash/ID": f"trash/{purged['id']}"}
     (tmp_path / "q/queue/.spooldeck/corrupt").mkdir(exist_ok=True)
     run_chapter("engine/formats/nftban/MANUAL.md", tmp_path / "q", words)
-
     states = [task["state"] for task in answers(tmp_path, "queue", "list", "./q")]
     assert states == ["pending", "pending"]
 
@@ -335,10 +333,8 @@ def test_links_of_mail_are_moved_back_without_spooldeck(tmp_path: Path) -> None:
     to = ("--to", "c@d.example", "--to", "e@f.example")
     answers(tmp_path, "kannader", "enqueue", "--from", "a@b.example", *to, "mail", "./k")
     held, purged = hold_and_purge(tmp_path, "./k")
-
     words = {"hold/ID": f"hold/{held['id']}", "trash/ID": f"trash/{purged['id']}"}
     run_chapter("engine/formats/kannader/MANUAL.md", tmp_path / "k", words)
-
     tasks = {task["id"]: task["state"] for task in answers(tmp_path, "queue", "list", "./k")}
     assert tasks == {held["id"]: "queue", purged["id"]: "queue"}
 
@@ -351,7 +347,6 @@ def test_rows_are_read_without_spooldeck(tmp_path: Path) -> None:
         database.execute("INSERT INTO registrations (number) VALUES (7)")
     answers(tmp_path, "zgb", "enqueue", "7", "q.db")
     hold_and_purge(tmp_path, "q.db")
-
     line = "sqlite3 DB.spooldeck 'SELECT state, image FROM aside'"
     assert line in read("engine/formats/zgb/MANUAL.md")
     run = subprocess.run(
@@ -365,15 +360,12 @@ def test_rows_are_read_without_spooldeck(tmp_path: Path) -> None:
 
 
 def test_a_kept_message_is_sent_again_without_spooldeck(tmp_path: Path) -> None:
-    """By the commands of its page, a held recipient waits again after the scheduler has removed the
-    message."""
+    """A held recipient waits again after the scheduler has removed the message."""
     spool = Spool(tmp_path / "p").make()
     control = spool.put(1, recipient(), recipient(user="e@f.example"))
     (waiting, _) = hold_and_purge(tmp_path, "./p")
     control.unlink()
     (spool.root / "queue/1").unlink()
-
     run_chapter("engine/formats/zmailer/MANUAL.md", spool.root, {"NAME": "1"})
-
     tasks = answers(tmp_path, "queue", "list", "./p")
     assert [task["state"] for task in tasks] == [waiting["state"]] * 2

@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 
 from engine.version import VERSION
 from tests.rules.syntax_trees import parsed, walked
+from tests.tables import each
 from tui.packaging.backend import PANDOC, SHTAB
 from tui.packaging.locks import BUILD_LOCK, FOLDER, LOCKS, read_project
 
@@ -26,18 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"engine", "tui", "themes", "tests", "screenshots", ".ci", ".github"}
 PACKAGES = ["engine", "tui", "themes"]
 RUNTIME = {"textual", "watchfiles", "pyyaml", "humanize", "prometheus-client", "google-re2"}
-OPTIONAL = {
-    "redis",
-    "bullmq",
-    "msgpack",
-    "croniter",
-    "psycopg",
-    "httpx",
-    "httpcore",
-    "cryptography",
-    "nacl",
-    "pytest",
-}
+OPTIONAL = {"redis", "bullmq", "msgpack", "croniter", "psycopg", "httpx", "httpcore", "pytest"}
+OPTIONAL |= {"cryptography", "nacl"}
 """What an extra brings and only its own modules import; msgpack and croniter come with bullmq."""
 BUILD = {"hatchling", "shtab", "pypandoc"}
 """What only the build of a package imports."""
@@ -86,7 +77,7 @@ MESSAGES = [
 ]
 
 
-@pytest.mark.parametrize(("message", "code"), MESSAGES)
+@each(("message", "code"), MESSAGES)
 def test_the_form_of_a_commit_message(message: str, code: int, tmp_path: Path) -> None:
     """The hook refuses a message of another form, in one line."""
     path = tmp_path / "message"
@@ -96,32 +87,21 @@ def test_the_form_of_a_commit_message(message: str, code: int, tmp_path: Path) -
     assert (run.returncode, run.stderr.count("\n")) == (code, code), run.stderr
 
 
-def test_no_init_below_tests() -> None:
-    """No folder of tests is a package."""
+def test_a_package_runs_nothing_and_has_types() -> None:
+    """Importing one runs nothing but its docstring; no folder of tests is a package."""
+    for package in PACKAGES:
+        tree = ast.parse((ROOT / package / "__init__.py").read_text())
+        assert ast.get_docstring(tree) and len(tree.body) == 1, package
+    assert all((ROOT / package / "py.typed").is_file() for package in ("engine", "tui"))
     assert list((ROOT / "tests").rglob("__init__.py")) == []
 
 
-@pytest.mark.parametrize("package", ["engine", "tui", "themes"])
-def test_package_init_is_a_docstring(package: str) -> None:
-    """Importing a package runs nothing but its docstring."""
-    tree = ast.parse((ROOT / package / "__init__.py").read_text())
-    assert ast.get_docstring(tree)
-    assert len(tree.body) == 1
-
-
-def test_wheel_packages() -> None:
-    """The wheel is told to carry the engine, the console and the themes in one package, and nothing
-    more.
-    """
+def test_wheel_packages_and_command() -> None:
+    """The wheel has the engine, the console and the themes in one package, and one command."""
+    assert pyproject()["project"]["scripts"] == {"spooldeck": "spooldeck:main"}
     wheel = pyproject()["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel["only-include"] == PACKAGES
     assert wheel["sources"] == {name: f"spooldeck/{name}" for name in PACKAGES}
-
-
-@pytest.mark.parametrize("package", ["engine", "tui"])
-def test_typed(package: str) -> None:
-    """Each code package says that it carries its own types."""
-    assert (importlib.resources.files(package) / "py.typed").is_file()
 
 
 def test_themes_are_package_data() -> None:
@@ -141,13 +121,9 @@ def test_version_is_kept_once() -> None:
     assert holding == [ROOT / "engine/version.py"]
 
 
-def test_runtime_dependencies() -> None:
-    """The runtime dependencies are exactly these."""
-    assert names(pyproject()["project"]["dependencies"]) == RUNTIME
-
-
 def test_each_runtime_dependency_is_imported() -> None:
     """What engine, tui and themes import is declared, and what is declared is imported."""
+    assert names(pyproject()["project"]["dependencies"]) == RUNTIME
     known = {"yaml": "pyyaml", "re2": "google-re2", "prometheus_client": "prometheus-client"}
     roots = {
         name.partition(".")[0]
@@ -178,21 +154,12 @@ def test_runtime_dependencies_are_bounded() -> None:
     assert [line for line in lines if ">=" not in line or ",<" not in line] == []
 
 
-def test_the_tools_of_a_build_are_in_the_extra_package() -> None:
-    """What builds a wheel from a git tree is in the extra `package`, in the same versions."""
-    assert {SHTAB, PANDOC} <= {*pyproject()["project"]["optional-dependencies"]["package"]}
-
-
-def test_textual_is_exact_in_the_extra_test() -> None:
-    """The tests draw with one exact version of textual, within what users may have."""
-    test = pyproject()["project"]["optional-dependencies"]["test"]
-    (pin,) = [line for line in test if line.startswith("textual=")]
+def test_extras_have_exact_tools() -> None:
+    """The tests draw with one exact version of textual; `package` has what builds a wheel."""
+    extras = pyproject()["project"]["optional-dependencies"]
+    assert {SHTAB, PANDOC} <= {*extras["package"]}
+    (pin,) = [line for line in extras["test"] if line.startswith("textual=")]
     assert pin == f"textual=={importlib.metadata.version('textual')}"
-
-
-def test_command() -> None:
-    """The command is spooldeck, and it starts in the module of that name."""
-    assert pyproject()["project"]["scripts"] == {"spooldeck": "spooldeck:main"}
 
 
 def test_speaks_only_of_itself() -> None:
@@ -203,9 +170,7 @@ def test_speaks_only_of_itself() -> None:
 
 
 def test_a_test_file_is_named_after_what_it_tests() -> None:
-    """Below `tests/engine` and `tests/tui` its name begins with that of a module or package of the
-    folder that it mirrors, or of this folder itself.
-    """
+    """Its name begins with that of a module or package of the folder that it mirrors."""
     astray = []
     for path in (
         path for top in ("engine", "tui") for path in (ROOT / "tests" / top).rglob("test_*.py")
@@ -219,9 +184,7 @@ def test_a_test_file_is_named_after_what_it_tests() -> None:
 
 
 def test_the_lock_files_have_what_pyproject_asks_for() -> None:
-    """Each version that a lock file names is one that pyproject.toml allows, nothing is missing,
-    and each has a hash: else `make lock` is due.
-    """
+    """Each version is allowed there, none is missing, each has a hash: else `make lock` is due."""
     build, extras = read_project()
     assert {path.stem for path in FOLDER.iterdir()} == {*LOCKS, BUILD_LOCK}
     for name in (*LOCKS, BUILD_LOCK):

@@ -194,11 +194,7 @@ class JobStore(StoreBase):
         return rev
 
     def take(
-        self,
-        now: float,
-        owner: str,
-        limit: int,
-        wants: Callable[[str, str], bool] = accept_all,
+        self, now: float, owner: str, limit: int, wants: Callable[[str, str], bool] = accept_all
     ) -> Iterator[Task]:
         """Claim due jobs in the order of their ids, each when the worker asks for it."""
         for _ in range(limit):

@@ -10,15 +10,18 @@ from pathlib import Path
 import pytest
 
 from engine.formats.kannader.store import KannaderStore, make_spool
+from engine.formats.nftban.task_format import MAX_KEY_LENGTH
 from tests import command
 from tests.nftban_queues import add_task, bury_one, clean_environment
 from tests.other_users import tree
+from tests.tables import each
 from tests.zgb_console_place import PAUSE, RATE, REDIRECT, ZgbConsolePlace
 
 DESCRIPTION = "edit: this queue has no description field\n"
 RECIPIENT = "edit: this queue has no recipient field\n"
 NO_FILE = "expected FILE (or - for stdin) after the recipients"
 ANY = "--from a@b.org --to c@d.org"
+ADD = "queue add --root {queue}"
 LETTER = {"types": {"user": {"template": "/dev/null"}}}
 PASSWORD = {"user": "me", "password_file": "/nowhere"}
 
@@ -46,6 +49,22 @@ USAGE = {
     "kannader enqueue --from a@b.org --to 'a b@c.org' - {spool}": "'a b@c.org' is not a valid SMTP",
     "kannader enqueue --from a@b.org --to '<>' - {spool}": "--to is empty, expected an address",
     "kannader enqueue --from a@b.org --to '' - {spool}": "--to is empty, expected an address",
+    f"{ADD} report --data missing": "--data missing: No such file or directory",
+    f"{ADD} report --data .": "--data .: Is a directory",
+    f"{ADD} mail_send --data {{data}}": "mail_send takes a mail of the mail spool",
+    f"{ADD} Report --data {{data}}": "task type 'Report': expected a-z 0-9 _",
+    f"{ADD} report text {{queue}}/mailspool/x --data {{data}}": "a payload and data: expected one",
+    f"{ADD} report --at someday": "at 'someday': expected a time to come",
+    f"{ADD} report --delay 8d": "due at most 7 days from now",
+    f"{ADD} report --delay soon": "expected a duration such as 30s",
+    f"{ADD} report --delay 1m --at 14:00": "--delay and --at: expected one of them",
+    f"{ADD} report --key '$HOME'": "key '$HOME': expected at most 200 printable characters",
+    f"{ADD} report --key {'x' * (MAX_KEY_LENGTH + 1)}": "expected at most 200 printable",
+    f"{ADD} --batch {{data}} --key k": "are for one task: with --batch expected in the JSON",
+    "mail spool retry --root {queue}": "expected the ids of mails, as `mail spool list`",
+    "mail spool retry --all mail-x --root {queue}": "expected the ids of mails, as ",
+    "mail spool retry --refused --root {queue}": "expected the ids of mails, as ",
+    "mta ages --by colour /etc/postfix": "--by colour: expected one of destination, group, kind",
     "zgb init {database}": "already exists; nothing was changed",
     "zgb enqueue 8 {database}": "no registration 8",
 }
@@ -58,6 +77,9 @@ REFUSED = {
     "edit 1001-user {database} --to b@y.org": RECIPIENT,
     "edit {task} {queue} --to b@y.org": RECIPIENT,
     "note nowhere x {queue}": "nowhere: no such task",
+    "mail spool show ../../etc {queue}": "../../etc",
+    "mail spool show mail-no {queue}": "mail-no",
+    "mail spool retry mail-no {queue}": "mail-no",
     "control pause {queue} --apply 1": "no control 'pause' here: this queue has none; nothing was",
     "control {rate} --value 0 --root {database}": "'0', expected a whole number from 1 to",
     "control {pause} --root {database}": "mailQueueEnabled is nothing, expected 1 or 0",
@@ -107,7 +129,7 @@ def placeholders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
         (mail,) = store.enqueue("a@b.org", ["c@d.org"], [b"Hi\n"])
     return {
         **{"queue": queue, "spool": spool, "database": database.path, "folder": folder / "folder"},
-        **{"task": task, "dead": dead, "mail": mail, "all": folder},
+        **{"task": task, "dead": dead, "mail": mail, "all": folder, "data": folder / "folder/text"},
         **{"long": "x" * 501, "pause": PAUSE, "rate": RATE, "redirect": REDIRECT},
     }
 
@@ -135,17 +157,17 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("words", "code", "why"), ROWS)
+@each(("words", "code", "why"), ROWS)
 def test_a_command_that_cannot_be_carried_out_has_its_code(
     placeholders: dict[str, object], words: str, code: int, why: str
 ) -> None:
     """Wrong words are 64, a refusal 1, also of a dry run, and a missing place 69."""
-    both = code == 1 and not words.startswith("note") and not words.endswith("--apply 1")
+    both = code == 1 and not words.startswith(("note", "mail")) and not words.endswith("--apply 1")
     for how in ("--dry-run", "--apply 1") if both else ("",):
         refuse(placeholders, f"{words} {how}", code, why)
 
 
-@pytest.mark.parametrize(("store", "settings", "why"), SETTINGS.values(), ids=SETTINGS)
+@each(("store", "settings", "why"), SETTINGS.values())
 def test_unusable_settings_are_code_78(
     placeholders: dict[str, object], store: str, settings: dict[str, object], why: str
 ) -> None:

@@ -17,6 +17,7 @@ from engine.config import queue_config
 from engine.formats.known_formats import setup_for
 from tests import command
 from tests.nftban_queues import Run, add_task, bury_one, clean_environment, tasks_at
+from tests.tables import each
 from tui import cli
 from tui.cli.print.wait import Observed, result_of, wait
 from tui.cli.setup.output import (
@@ -34,6 +35,8 @@ from tui.cli.setup.output import (
 PLACES = (
     "wait {root} --until failed",
     "queue count {root}",
+    "queue --root {root} count",
+    "queue count --root {root}/queue",
     "queue count-dlq {root}",
     "queue list {root}",
     "queue metrics {root}",
@@ -86,71 +89,6 @@ def test_the_place_is_the_last_word_of_every_command(
 
 # ---- words that are wrong
 
-TYPING_ERRORS = {
-    "staus": "did you mean status?",
-    "overveiw": "did you mean overview?",
-    "lcoks": "did you mean locks?",
-    "worker": "did you mean workers?",
-    "kind": "did you mean kinds",
-    "transport": "did you mean transports?",
-    "destination": "did you mean destinations or federation?",
-    "jornal": "did you mean journal?",
-    "reply": "did you mean replay?",
-    "prge": "did you mean purge?",
-    "relase": "did you mean release",
-    "promot": "did you mean promote?",
-    "restore-": "did you mean restore?",
-    "expung": "did you mean expunge?",
-    "udno": "did you mean undo?",
-    "docter": "did you mean doctor?",
-    "intit": "did you mean init?",
-    "qeue count": "did you mean queue?",
-    "maill status": "did you mean mail or",
-    "tash list": "did you mean trash?",
-    "contorl": "did you mean control?",
-    "clusterz": "did you mean clusters?",
-    "wiat": "did you mean wait?",
-    "frobnicate": "unknown command or place: 'frobnicate' (see `spooldeck --help`)",
-    "help frobnicate": "unknown command or place: 'frobnicate'",
-    "queue": "expected a COMMAND: status, add, process-next",
-    "mail": "expected a COMMAND: send, send-with-retry",
-    "queue ad": "unknown command: 'queue ad'; did you mean add?",
-    "queue dql list": "unknown command: 'queue dql'; did you mean dlq?",
-    "queue dlq retyr 7": "unknown command: 'queue dlq retyr'; did you mean retry?",
-    "queue processnext": "did you mean process-next?",
-    "mail stauts": "unknown command: 'mail stauts'; did you mean status?",
-    "mail spool lst": "did you mean list?",
-    "queue list --jsn": "unrecognized arguments: --jsn; did you mean --json? (see `spooldeck queue",
-    "status --exat": "did you mean --exact?",
-    "purge --filtr x": "did you mean --filter?",
-    "queue count --rot x": "did you mean --root?",
-    "log --folow": "did you mean --follow or",
-    "wait --untill done": "did you mean --until?",
-    "wait --until dne": "invalid choice: 'dne' (choose from",
-    "queue list --state": "argument --state: expected one argument",
-    "queue work --concurrency x": "must be a whole number from 1",
-    "status --color blue": "argument --color: invalid choice: 'blue'",
-    "add job": "unknown command or place: 'add'; did you mean queue add or bullmq add?",
-    "work": "did you mean queue work or kannader work or bullmq work?",
-    "queue retry 7": "unknown command: 'queue retry'; did you mean queue dlq retry?",
-    "queue resume": "unknown command: 'queue resume'; did you mean mail resume?",
-    "mail list": "unknown command: 'mail list'; did you mean mail spool list?",
-    "completion": "the following arguments are required: shell (see",
-    "queue add job --strict": "expected either TYPE, or --batch FILE",
-}
-
-
-def test_a_typing_error_is_one_helpful_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Each wrong word is 64 and one line that names it or suggests the right one."""
-    monkeypatch.chdir(tmp_path)
-    for words, expected in TYPING_ERRORS.items():
-        assert cli.main(shlex.split(words)) == 64, words
-        captured = capsys.readouterr()
-        assert (captured.out, captured.err.count("\n")) == ("", 1), words
-        assert expected in captured.err and "makes it" not in captured.err, words
-
 
 def test_a_typing_error_in_a_path_names_the_place_beside_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -167,46 +105,23 @@ def test_a_typing_error_in_a_path_names_the_place_beside_it(
         assert (code, errors) == (69, f"spooldeck: {tmp_path}/{name}: no such folder{expected}\n")
 
 
-def test_help_has_an_example_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    """`help COMMAND` ends with an example and the exit codes; `help` behind a group lists it."""
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["help", "queue", "process-next"])
-    output = capsys.readouterr().out
-    assert ended.value.code == 0
-    assert "example: spooldeck queue process-next /srv/queue" in output
-    assert "exit codes: 0 done, 1 nothing due, 2 locked, 3 the handler failed, 64 wrong" in output
-    with pytest.raises(SystemExit):
-        cli.main(["queue", "help"])
-    assert "    process-next " in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "purge {root} --filter ''",
-        "purge {root} --filter ' ' --apply 1",
-        "purge {root} --filter=",
-        "queue list {root} --filter ''",
-        "clusters {root} --filter ''",
-        "transports {root} --filter ''",
-        "hold {root} --id ''",
-        "wait {root} --id ''",
-        "purge {root} --include ''",
-        "hold {root} --state ''",
-        "log {root} --since ''",
-        "queue recover {root} --seen ''",
-        "purge ''",
-        "--root '' purge",
-        "--config '' status {root}",
-    ],
+EMPTY_VALUES = (
+    "purge {root} --filter ''",
+    "purge {root} --filter ' ' --apply 1",
+    "purge {root} --filter=",
+    "hold {root} --id ''",
+    "purge ''",
+    "--root '' purge",
+    "--config '' status {root}",
 )
-def test_an_empty_value_selects_nothing(
-    words: str, root: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+
+
+def test_an_empty_value_selects_nothing(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     """An unset variable of a script is refused: it would select all tasks, or another queue."""
     bury_one(root)
-    assert cli.main(shlex.split(words.format(root=root))) == 64
-    assert "expected a value, not an empty text" in capsys.readouterr().err
+    for words in EMPTY_VALUES:
+        assert cli.main(shlex.split(words.format(root=root))) == 64, words
+        assert "expected a value, not an empty text" in capsys.readouterr().err, words
     assert len(tasks_at(root, "dlq")) == 1
 
 
@@ -285,7 +200,7 @@ def test_csv_and_json_of_a_list_have_the_same_rows(
 # ---- wait
 
 
-@pytest.mark.parametrize(
+@each(
     ("observed", "until", "expected"),
     [
         (Observed(pending=1), "done", None),
@@ -341,7 +256,6 @@ def test_a_wait_ends_with_the_task(root: str, capsys: pytest.CaptureFixture[str]
 
     code, output = run_wait(root, finish(), capsys, done.id)
     assert (code, output["result"], output["tasks"]) == (0, "done", {done.id: None})
-
     cli.main(["purge", root, "--id", purged.id, "--state", "pending", "--apply", "1"])
     capsys.readouterr()
     code, output = run_wait(root, iter(()), capsys, left.id)
@@ -369,22 +283,15 @@ def test_a_wait_of_no_time_scans_until_it_knows(
     assert (code, output["result"]) == (0, "done")
 
 
-def test_a_wait_for_a_task_that_ended_before_finds_it_in_the_log(root: str, spooldeck: Run) -> None:
-    """A script that adds a task and waits for it is not told that it never was."""
-    task = spooldeck("queue", "add", "job", "--root", root).stdout.strip()
-    Path(root, "queue", "pending", f"{task}.task").unlink()
-    assert spooldeck("wait", "--id", task, root).returncode == 0
-
-
 def test_a_log_is_read_back_into_its_rotated_files(root: str, spooldeck: Run) -> None:
     """Rotated lines are printed, what is damaged is said, and a task of then is known."""
     task = spooldeck("queue", "add", "job", "--root", root).stdout.strip()
     Path(root, "queue", "pending", f"{task}.task").unlink()
     log = Path(root, "log", "queue.log")
+    assert spooldeck("wait", "--id", task, root).returncode == 0
     Path(f"{log}.1.gz").write_bytes(gzip.compress(log.read_bytes()))
     Path(f"{log}.2.gz").write_bytes(gzip.compress(b"[2026-01-01 12:00:00] [INFO] old\n")[:-1])
     log.write_text("")
-
     printed = spooldeck("log", root)
     first = "2026-01-01 12:00:00 queue: INFO old"
     assert (printed.stdout.splitlines()[0], printed.returncode) == (first, 0)
@@ -421,12 +328,10 @@ def test_the_mail_settings_are_shown_without_the_password(
     path = folder / "conf.d" / "mail.conf.local"
     path.write_text('NFTBAN_MAIL_RECIPIENT="a@b.org"\nNFTBAN_MAIL_ON_BAN="YES"\n')
     secret = {"NFTBAN_CONFIG_DIR": str(folder), "NFTBAN_MAIL_SMTP_PASS": "secret"}
-
     ended = spooldeck("mail", "setup", "--show", root, **secret)
     values = json.loads(spooldeck("mail", "setup", "--show", "--json", root, **secret).stdout)
     both = spooldeck("mail", "setup", "a@b.org", "--show", root, **secret)
     near = spooldeck("mail", "setup", "--show", Path(root).name, cwd=Path(root).parent, **secret)
-
     assert "secret" not in ended.stdout
     assert (values["recipient"], values["triggers"]["NFTBAN_MAIL_ON_BAN"]) == ("a@b.org", "YES")
     assert (both.returncode, near.returncode, near.stdout) == (64, 0, ended.stdout)

@@ -38,7 +38,7 @@ def ask(capsys: Captured, words: str, *more: str, code: int = 0) -> list[dict[st
 
 
 def test_each_command_that_prints_data_has_json() -> None:
-    """Each has a schema, which its help shows; only output for people or a shell has none."""
+    """Each has a schema, which its help shows; each type of a key is a simple one or has a row."""
     others = {" ".join(word.path) for word in COMMAND_WORDS if word.function}
     named = {" ".join(word.path) for word in JSON_COMMANDS}
     without = {"console", "demo", "shell-init", "completion"}
@@ -48,10 +48,6 @@ def test_each_command_that_prints_data_has_json() -> None:
     for word in JSON_COMMANDS:
         shown = " ".join(help_end(word.path, 9999).split())
         assert json_schemas()[" ".join(word.path)].field_list in shown
-
-
-def test_each_object_of_a_schema_is_described() -> None:
-    """Each type of a key is a simple one or has a row, and each row is used."""
     used = {
         kind.removesuffix("?").removesuffix("[]").removesuffix("{}")
         for schema in (*json_schemas().values(), *json_objects().values())

@@ -13,14 +13,12 @@ from typing import Any
 import pytest
 
 from engine.config import queue_config
-from engine.config.place_address import Address
 from engine.demo.demo import CONFIG_FILE
 from engine.formats.bullmq.demo import find_server
-from engine.formats.known_formats import FORMATS, demo_formats, find_format, setup_for
+from engine.formats.known_formats import FORMATS, demo_formats, setup_for
 from engine.system.command_errors import CommandError
 from tests import command
 from tests.console_places import a_console, disk_place, make_spool, some_tasks, until
-from tests.demo_places import KANNADER, NFTBAN, ZGB, demo_of
 from tests.pseudo_terminals import ENTERS, LEAVES, UTF8, Terminal, left
 from tests.pseudo_terminals import console as on_a_terminal
 from tui.cli import main, open_console
@@ -290,20 +288,6 @@ def test_a_folder_whose_path_no_socket_can_have_is_refused(tmp_path: Path, optio
 def test_an_option_chooses_the_formats_of_the_demo(option: str, formats: list[str]) -> None:
     """Places of some formats are always there; the first one is the place that opens."""
     assert demo_formats(option) == [FORMATS[name] for name in formats]
-
-
-@pytest.mark.deep
-def test_all_places_can_be_read(tmp_path: Path) -> None:
-    """Four places in three formats; `status` reads each."""
-    demo = tmp_path / "demo"
-    places = [demo / name for name in ("flowing", "wedged", "kannader", "zgb.db")]
-    with demo_of(demo, NFTBAN, KANNADER, ZGB):
-        for place in places:
-            ran = command.run_text("--config", demo / CONFIG_FILE, "status", place)
-            assert ran.returncode in (0, 1), ran.stderr
-            assert str(place) in ran.stdout
-        formats = [find_format(Address(str(place))).name for place in places]
-    assert formats == ["nftban", "nftban", "kannader", "zgb"]
 
 
 def test_what_is_found_on_this_host_is_opened_in_observe(tmp_path: Path) -> None:

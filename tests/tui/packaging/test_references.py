@@ -10,6 +10,7 @@ import pytest
 from engine.config.validators import ConfigLocation
 from engine.schedules import Schedule
 from tests.documents import DOCUMENTS, ROOT, read
+from tests.tables import each
 from tui.packaging.references import Setting, fill_references, settings_of
 
 
@@ -24,26 +25,20 @@ def test_a_reference_is_that_of_the_code(document: str, request: pytest.FixtureR
 
 
 SETTINGS = [
-    pytest.param(setting, id=setting.name)
+    setting
     for document in DOCUMENTS
     for words in re.findall(r"<!-- settings (.*?) -->", read(document))
     for setting in settings_of(*words.split())
 ]
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_each_setting_has_a_meaning(setting: Setting) -> None:
-    """Each has a text of its own, which does not repeat what it takes."""
+@each("setting", SETTINGS)
+def test_each_setting_has_a_meaning_and_takes_its_default(setting: Setting) -> None:
+    """A text of its own, which does not repeat what it takes; also "" is taken if it has that."""
     assert setting.meaning
     words = f"{setting.expected} {setting.meaning}".replace(".", "").lower().split()
     parts = [*zip(words, words[1:], words[2:], strict=False)]
     assert len({*parts}) == len(parts)
-
-
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_a_setting_may_have_its_default(setting: Setting) -> None:
-    """A setting that is written with its default is accepted, and has it; one with a meaning of ""
-    takes that."""
     at = ConfigLocation("f", setting.name, base="/")
     if setting.default is not None:
         assert setting.check(as_yaml(setting.default), at) == setting.default

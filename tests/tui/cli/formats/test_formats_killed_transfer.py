@@ -70,8 +70,7 @@ def test_a_client_of_a_server_ends_with_its_worker(place: MailPlace, name: str) 
 
 @pytest.mark.parametrize("name", ["sendmail", "exim", "a handler"])
 def test_a_program_ends_with_its_worker(place: MailPlace, name: str) -> None:
-    """Neither a mail program that had the whole mail, nor the processes of a handler go on; the
-    next run logs the doubt about the mail and sends it once."""
+    """Neither a mail program nor the processes of a handler go on; the mail is sent once."""
     ready, program, accepted = (place.folder / word for word in ("ready", name, "accepted"))
     os.mkfifo(ready)
     accepts, is_mail = f"cat > /dev/null; echo yes >> {accepted}", name != "a handler"
@@ -95,8 +94,7 @@ def test_a_program_ends_with_its_worker(place: MailPlace, name: str) -> None:
 
 
 def test_a_mail_of_zgb_is_sent_again_with_its_doubt_logged(tmp_path: Path) -> None:
-    """Killed in a transfer, a run leaves no curl; the run after the lease logs the doubt in both
-    logs and sends the mail once."""
+    """A killed run leaves no curl; the run after the lease logs the doubt and sends once."""
     needs("curl")
     site = Site(tmp_path)
     with Server(body=[STALL]) as server:
@@ -120,8 +118,7 @@ def test_a_mail_of_zgb_is_sent_again_with_its_doubt_logged(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("recovers", [False, True])
 def test_a_kannader_mail_is_sent_again_with_a_doubt_logged(tmp_path: Path, recovers: bool) -> None:
-    """Killed in a transfer, a worker leaves its mail in flight; the worker after the lease logs the
-    doubt and sends the mail once."""
+    """It stays in flight; the worker after the lease logs the doubt and sends it once."""
     place = Spool(tmp_path)
     place.enqueue(TO)
     lines: list[str] = []

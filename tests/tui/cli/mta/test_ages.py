@@ -1,4 +1,4 @@
-"""`mta ages` beside qshape: recorded tables, and those of a real server."""
+"""`mta ages` beside recorded tables of qshape; test_mta.py has those of a real server."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from pathlib import Path
 import pytest
 
 from engine.formats.postfix.lines import NO_ACCOUNTS, parse_line, parse_task
-from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages, query_ages
-from engine.index.filter_language import parse_filter
+from engine.index.age_table import AgeRow, Ages, query_ages
 from engine.index.reader import Reader
 from engine.index.schema import Query
 from engine.index.writer import Writer
 from engine.model import State, Task
 from engine.programs.mail_server import ListedMail
-from tests import command
-from tests.json_answers import parse_answers
-from tests.postfix_server import running_instance
 from tests.tables import each
 from tui.cli.mta.ages import table_lines
 
@@ -40,12 +36,12 @@ def listed_tasks() -> list[Task]:
     return tasks
 
 
-def ages_of(tasks: list[Task], by: str, tmp_path: Path, filter: str = "") -> Ages:
+def ages_of(tasks: list[Task], by: str, tmp_path: Path) -> Ages:
     """The ages of pending tasks."""
     path = str(tmp_path / "index")
     with closing(Writer(path)) as writer, closing(Reader(path)) as reader:
         writer.add_scanned(tasks)
-        return query_ages(reader, Query(State.PENDING, parse_filter(filter)), by, NOW, most=-1)
+        return query_ages(reader, Query(State.PENDING), by, NOW, most=-1)
 
 
 def rows_of(text: str) -> list[list[str]]:
@@ -69,23 +65,6 @@ def test_a_table_has_the_rows_of_qshape(by: str, file: str, tmp_path: Path) -> N
     assert counts == sorted(counts, reverse=True)
 
 
-def test_a_filter_of_a_row_finds_its_tasks(tmp_path: Path) -> None:
-    """Each domain of the table as a filter finds the tasks with a recipient there."""
-    tasks = listed_tasks()
-    ages = ages_of(tasks, "destination", tmp_path)
-    with closing(Reader(str(tmp_path / "index"))) as reader:
-        for row in ages.rows:
-            its = {
-                task.id: sum(to.rpartition("@")[2].lower() == row.name for to in task.recipients)
-                for task in tasks
-                if task.state is State.PENDING
-            }
-            query = Query(State.PENDING, parse_filter(f"dest={row.name}"))
-            found = {task.id for task in reader.window(query, 0, 100, 0).tasks}
-            assert found == {ident for ident, number in its.items() if number}
-            assert sum(its.values()) == row.total
-
-
 def test_a_long_name_keeps_its_end(tmp_path: Path) -> None:
     """As in qshape: a name that is too long begins with a plus sign."""
     name = f"{'x' * 90}.example.test"
@@ -95,34 +74,6 @@ def test_a_long_name_keeps_its_end(tmp_path: Path) -> None:
     shown = row.split()[0]
     assert shown[0] == "+"
     assert name.endswith(shown[1:])
-
-
-def test_the_ages_of_a_real_server_are_those_of_qshape() -> None:
-    """By destination and by sender domain, also of bounces and held mail, and as JSON."""
-    with running_instance() as server:
-        held, *others = server.send(3, "ana@MX1.example.test")
-        others += server.send(2, "", "Other.example.TEST")
-        server.await_queue([held, *others], "deferred")
-        server.run("postsuper", "-h", "-", "deferred", stdin=f"{held}\n")
-        for words, option in (([], []), (["--by", "sender-domain"], ["-s"])):
-            theirs = server.run("qshape", *option, "deferred")
-            ours = command.run_text("mta", "ages", *words, "--state", "deferred", server.config)
-            assert (theirs.returncode, ours.returncode) == (0, 0), ours.stderr
-            assert rows_of(ours.stdout) == rows_of(theirs.stdout)
-        answer = command.run_text("mta", "ages", "--json", server.config)
-    (values,) = parse_answers(answer.stdout, "mta ages")
-    assert (values["unit"], values["bounds"]) == ("recipients", list(BOUNDS_MINUTES))
-    assert values["state"] == "pending"  # deferred, incoming and maildrop
-    assert sum(values["total"]) == 4
-    rows = {name: sum(counts) for name, counts in values["rows"].items()}
-    assert rows == {"far.example.test": 2, "other.example.test": 2}
-
-
-def test_another_key_is_refused() -> None:
-    """The keys are named."""
-    ended = command.run_text("mta", "ages", "--by", "colour", "/etc/postfix")
-    assert ended.returncode == 64
-    assert "--by colour: expected one of destination, group, kind" in ended.stderr
 
 
 @pytest.mark.parametrize("total", [7, 1_234_567])

@@ -49,32 +49,15 @@ def test_the_controls_are_listed(whole: ZgbConsolePlace, root: str, spooldeck: R
 def test_a_control_is_shown_then_applied(whole: ZgbConsolePlace, spooldeck: Run) -> None:
     """A dry run changes nothing and names the command that applies it; the journal records it."""
     words = ("control", PAUSE, whole.path, "--value", "0", "--reason", "mx7 is down")
-
     dry_run = spooldeck(*words, "--dry-run")
-
     assert (dry_run.returncode, dry_run.stderr) == (0, "")
     assert "Now 1 (send), then 0 (pause: jobs wait)." in dry_run.stdout
     apply_command = f"control {PAUSE} --value 0 --reason 'mx7 is down' --apply 1"
     assert apply_command in dry_run.stdout.splitlines()[-1]
     assert whole.setting(PAUSE) == "1"
-
     done = spooldeck(*words, "--apply", "1")
-
     assert (done.returncode, done.stdout, done.stderr) == (0, "paused: jobs wait\n", "")
     assert whole.setting(PAUSE) == "0"
     (line,) = spooldeck("journal", whole.path).stdout.splitlines()
     assert f"control | {PAUSE} 0 | done" in line and "reason mx7 is down" in line
     assert "paused: jobs wait" in spooldeck("journal", line.split(" | ")[1], whole.path).stdout
-
-
-def test_the_json_of_a_control(whole: ZgbConsolePlace, spooldeck: Run) -> None:
-    """The dry run has the number of changes; the answer has its lines and the operation's id."""
-    whole.fail_all()
-    dry_run = spooldeck("control", RETRY, whole.path, "--dry-run", "--json")
-    done = spooldeck("control", RETRY, whole.path, "--apply", "2", "--json")
-    answer = json.loads(dry_run.stdout)
-    assert (answer["order"], answer["count"]) == ({"target": "", "value": ""}, 2)
-    assert answer["command"].endswith("--apply 2")
-    parsed = json.loads(done.stdout)
-    assert (parsed["control"], parsed["said"]) == (RETRY, ["2 jobs failed or parked: due now"])
-    assert json.loads(spooldeck("journal", whole.path, "--json").stdout)["op"] == parsed["op"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +17,7 @@ from engine.operations.notes import Notes
 from engine.operations.plans import RowResult
 from tests.engine.formats.kannader.conftest import DAEMON
 from tests.nftban_queues import Run, add_task, journal_at, tasks_at
+from tests.rival_processes import running
 
 
 def test_an_edit_is_shown_then_stored_and_recorded(root: str, spooldeck: Run) -> None:
@@ -80,7 +79,6 @@ def test_another_recipient_until_undo(mail: tuple[str, Task], spooldeck: Run) ->
     (metadata,) = Path(place, "data").glob("*/*/metadata")
     before = metadata.read_bytes()
     words = ("edit", task.id, place, "--to", "c@z.org")
-
     dry = spooldeck(*words, "--dry-run")
     assert (dry.returncode, metadata.read_bytes()) == (0, before), dry.stderr
     assert dry.stdout == (
@@ -88,8 +86,10 @@ def test_another_recipient_until_undo(mail: tuple[str, Task], spooldeck: Run) ->
         "  to           b@y.org\n"
         "            -> c@z.org\n"
     )
+    with running(DAEMON, place) as kannader:
+        warned = spooldeck(*words, "--dry-run")
+    assert f"  ! Kannader (PID {kannader.pid}) is running and uses its own copy" in warned.stdout
     done = spooldeck(*words, "--apply", "1")
-
     assert done.stdout == f"Task {task.id} edited (destination)\n", done.stderr
     after = mail_at(place, task.id)
     assert (after.description, after.destination) == ("a@x.org to c@z.org", "c@z.org")
@@ -102,30 +102,12 @@ def test_another_recipient_until_undo(mail: tuple[str, Task], spooldeck: Run) ->
     assert (restored.description, restored.destination) == (task.description, "b@y.org")
 
 
-def test_an_edit_beside_a_running_kannader_warns(mail: tuple[str, Task], spooldeck: Run) -> None:
-    """The dry run warns that a running Kannader uses its own copy; without one it does not."""
-    place, task = mail
-    words = ("edit", task.id, place, "--due", "+30d", "--dry-run")
-    calm = spooldeck(*words)
-    pipe, daemon = subprocess.PIPE, [sys.executable, "-c", DAEMON, place]
-    with subprocess.Popen(daemon, stdin=pipe, stdout=pipe) as kannader:
-        assert kannader.stdout is not None
-        assert kannader.stdout.readline() == b"ready\n"
-        warned = spooldeck(*words)
-        kannader.communicate(b"\n", timeout=60)
-
-    assert (calm.returncode, warned.returncode) == (0, 0), calm.stderr + warned.stderr
-    assert "  due          now -> " in calm.stdout and "!" not in calm.stdout
-    assert f"  ! Kannader (PID {kannader.pid}) is running and uses its own copy" in warned.stdout
-
-
 def test_a_note_is_written_listed_and_removed(root: str, spooldeck: Run) -> None:
     """A note has the user behind sudo, no address and no control character; `-` removes it."""
     ident, began = add_task(root).id, time.time()
     written = spooldeck("note", ident, "ask bob@example.net\nfirst", root, SUDO_USER="ana")
     plain, as_json = spooldeck("notes", root), spooldeck("notes", root, "--json")
     removed, after = spooldeck("note", ident, "-", root), spooldeck("notes", root)
-
     assert written.stdout == "noted: ask ...@example.net first\n"
     assert plain.stdout.startswith(f"{ident}  ")
     assert plain.stdout.endswith("  ana  ask ...@example.net first\n")
@@ -133,7 +115,6 @@ def test_a_note_is_written_listed_and_removed(root: str, spooldeck: Run) -> None
     assert value["when"] >= began
     assert (value["id"], value["who"], removed.stdout) == (ident, "ana", "notes deleted\n")
     assert (after.returncode, after.stdout) == (0, "")
-
     notes = Path(f"{root}/queue/.spooldeck/journal", "notes.jsonl")
     Notes(str(notes.parent)).add(ident, "\x1b]0;x\x07\u202e", "a\x1b[2Jb")
     with notes.open("ab") as file:

@@ -100,11 +100,9 @@ def test_an_operation_undone_in_part_is_still_offered(root: Path, act: Command) 
         plan = undo.plan_undo(store, journal, purged, time.time(), 7.0).plan
         some = plan._replace(rows=plan.rows[:2])
         run_plan.run_journaled_plan(store, journal, some, Intent("undo", Who("ana")), time.time)
-
     listed = act("undo")[1]
     operations = {one["op"]: one for one in objects(act("undo --json"))}
     code = act(f"undo {op} --apply 4")[0]
-
     assert "2 of 6 undone" in listed and f"undo {op} --dry-run" in listed
     assert (operations[op]["undone"], code) == (2, 0)
     assert op not in {one["op"] for one in objects(act("undo --json"))}
@@ -132,7 +130,6 @@ def test_without_room_for_the_journal_nothing_is_done(
 
     monkeypatch.setattr(files, "write_all", full)
     code, _, complaint = act("purge --apply 6")
-
     assert (code, tree(root) == before) == (69, True)
     assert "nothing was done: the journal in " in complaint
     assert "No space left on device; expunge (permanent) works without" in complaint
@@ -155,7 +152,6 @@ def test_the_contracts_commands_work_without_a_journal(root: Path, act: Command)
     folder.mkdir(exist_ok=True)
     (folder / "journal").write_text("in the way")
     first, before = min(ids_at(root, "dlq")), tree(root)
-
     for verb in ("purge", "replay"):
         code, out, complaint = act(f"{verb} --apply 6")
         assert (code, out, "journal" in complaint.splitlines()[-1]) == (69, "", True)

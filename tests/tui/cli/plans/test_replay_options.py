@@ -57,13 +57,6 @@ def test_a_replay_goes_on_as_long_as_it_goes_well(root: Path, act: Command) -> N
     assert operation.intent.pace["canary"] == [1, 2]
 
 
-def test_the_json_of_a_paced_retry_says_replay(root: Path, act: Command) -> None:
-    """A plan and a result have the word of what is done, which may be another command's."""
-    for words, verb in {"replay --rate 3": "replay", "replay --rate now": "retry"}.items():
-        assert json.loads(act(f"{words} --dry-run --json")[1])["verb"] == verb
-    assert json.loads(act("replay --rate now --filter n1 --apply 1 --json")[1])["verb"] == "retry"
-
-
 def test_a_replay_that_is_stopped_by_hand_leaves_the_rest(root: Path, act: Command) -> None:
     """After a Ctrl-C nothing more is sent, after a second one no outcome is waited for."""
     with started(root, "replay", "--rate", "100", "--apply", "6", "--json") as replay:
@@ -73,7 +66,6 @@ def test_a_replay_that_is_stopped_by_hand_leaves_the_rest(root: Path, act: Comma
                 assert replay.poll() is None
             replay.send_signal(signal.SIGINT)
         out, _ = replay.communicate(timeout=30)
-
     assert (replay.returncode, len(ids_at(root, "dlq"))) == (1, 5)
     answer = json.loads(out)
     assert (answer["verb"], len(answer["unapplied"]), len(answer["done"])) == ("replay", 5, 1)

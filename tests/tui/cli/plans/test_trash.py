@@ -43,7 +43,6 @@ def test_the_trash_is_listed_and_restored(root: Path, act: Command) -> None:
     assert {(row["from"], row["op"]) for row in rows} == {("pending", operation.op)}
     assert {row["id"] for row in rows} == ids_at(root, "trash")
     assert all(row["bytes"] > 0 and row["trash_since"] > LONG_AGO for row in rows)
-
     act("purge --apply 6")
     trashed = sorted(ids_at(root, "trash"))
     foreseen = act("trash restore --dry-run " + " ".join(trashed))
@@ -51,7 +50,6 @@ def test_the_trash_is_listed_and_restored(root: Path, act: Command) -> None:
     assert (foreseen[0], some[0], rest[0]) == (0, 0, 1)
     assert f"{trashed[3]}: dlq, expected trash" in rest[2]
     assert tree(root) == before
-
     act("purge --state pending --apply 3")
     shutil.rmtree(journal_at(root).folder)
     assert act("trash list")[1].count("held: former state unknown") == 3
@@ -65,13 +63,11 @@ def test_after_a_day_the_trash_is_swept(
     act("replay --rate now --filter kind=report --apply 3")
     act("purge --apply 3")
     setup, now = setup_of(root), time.time()
-
     foreseen, swept = act("trash sweep --dry-run"), act("trash sweep")
     with closing(open_spool(setup)) as store:
         early = setup.housekeeping().sweep_trash(store, now + 23 * HOUR)
         late = setup.housekeeping().sweep_trash(store, now + 25 * HOUR)
         again = setup.housekeeping().sweep_trash(store, now + 25 * HOUR, always=True)
-
     assert foreseen[:2] == (0, "0 purged more than 24 hours ago; nothing was changed\n")
     assert swept[:2] == (0, "0 tasks deleted permanently\n")
     assert [tuple(one) for one in (early, late, again)] == [(0, 0, 0), (3, 0, 1), (0, 0, 0)]
@@ -118,7 +114,6 @@ async def test_a_console_sweeps_when_it_starts(root: Path, full: Place, read_onl
         await loaded(pilot)
         if not read_only:
             await until(pilot, swept.is_set)
-
     names = await asyncio.to_thread(os.listdir, root / "queue" / ".spooldeck")
     assert swept.is_set() is not read_only
     assert ("swept" in names) is not read_only
@@ -135,10 +130,8 @@ def test_expunge_cannot_be_undone(root: Path, act: Command) -> None:
         store.swap(None, task)
     act(f"purge --id {task.id} --apply 1")
     is_kept = payload.exists()
-
     foreseen = act("expunge --state trash --dry-run")[1]
     code, out, _ = act("expunge --state trash --apply 1")
-
     assert "cannot be undone" in foreseen and "`hold` instead" in foreseen
     assert (is_kept, code, payload.exists()) == (True, 0, False)
     assert "to take it back" not in out

@@ -50,7 +50,7 @@ def in_a_namespace(
 
 
 def test_the_instances_of_this_host_are_listed(two_instances: tuple[Path, Path]) -> None:
-    """As places, with their names; one that is not started is listed as disabled."""
+    """As places, by both commands; one that is not started is listed as disabled."""
     first, second = two_instances
     run = in_a_namespace(first, "mta", "instances", "--json")
     rows = [json.loads(line) for line in run.stdout.splitlines()]
@@ -62,6 +62,14 @@ def test_the_instances_of_this_host_are_listed(two_instances: tuple[Path, Path])
     ]
     run = in_a_namespace(first, "mta", "instances")
     assert f"{second}  postfix  postfix-out  disabled\n" in run.stdout
+    run = in_a_namespace(first, "find", "--json")
+    found = {row["place"]: row for line in run.stdout.splitlines() for row in [json.loads(line)]}
+    assert (run.returncode, run.stderr) == (0, "")
+    assert found["/etc/postfix"] == {
+        **{"place": "/etc/postfix", "format": "postfix", "name": ""},
+        **{"enabled": True, "problem": ""},
+    }
+    assert found[str(second)]["enabled"] is False
 
 
 def test_a_server_that_does_not_answer_is_named(
@@ -74,19 +82,6 @@ def test_a_server_that_does_not_answer_is_named(
     run = in_a_namespace(first, "mta", "instances", script=script)
     assert run.returncode == 1
     assert run.stderr == (f"spooldeck: {needs('postmulti')} -l: postmulti: fatal: \ufffd[2J\n")
-
-
-def test_the_queues_of_this_host_are_listed(two_instances: tuple[Path, Path]) -> None:
-    """Those of mail servers too, with why one is not opened."""
-    first, second = two_instances
-    run = in_a_namespace(first, "find", "--json")
-    rows = {row["place"]: row for line in run.stdout.splitlines() for row in [json.loads(line)]}
-    assert (run.returncode, run.stderr) == (0, "")
-    assert rows["/etc/postfix"] == {
-        **{"place": "/etc/postfix", "format": "postfix", "name": ""},
-        **{"enabled": True, "problem": ""},
-    }
-    assert rows[str(second)]["enabled"] is False
 
 
 def test_where_was_looked_is_named_if_there_is_no_queue(

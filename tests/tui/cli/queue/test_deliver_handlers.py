@@ -2,10 +2,7 @@
 
 import json
 import re
-import socket
 import sqlite3
-import subprocess
-import threading
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -19,10 +16,9 @@ from engine.config.deliver_config import AllowedPeer, DeliverConfig
 from engine.config.queue_config import ConfigError, load_config
 from engine.formats.known_formats import setup_for
 from engine.model import State
-from tests import command
 from tests.bullmq_jobs import write_waiting
-from tests.http_peers import Peer, answer, peer, silent
-from tests.nftban_queues import Run, clean_environment, tasks_at
+from tests.http_peers import Peer, answer, peer
+from tests.nftban_queues import Run, tasks_at
 from tests.redis_server import TestServer
 from tests.tables import each
 from tui.cli.queue import deliver_handlers
@@ -99,14 +95,6 @@ def request_for(one: Peer) -> bytes:
     return json.dumps(fields).encode()
 
 
-def test_a_task_is_delivered(work: Work) -> None:
-    """The peer gets the request, and the task is done."""
-    with peer() as one:
-        assert work(request_for(one)) == ""
-    (got,) = one.received
-    assert (got.line, got.body, got.headers["x-a"]) == ("POST /in HTTP/1.1", b"text", "b")
-
-
 def test_a_task_that_cannot_succeed_is_given_up(work: Work) -> None:
     """The error begins with the code; a task file has `_` in place of the brackets."""
     with peer(answer(404)) as one:
@@ -158,8 +146,8 @@ def test_with_the_breaker_tasks_of_a_dead_peer_wait(
     assert waiting.error == f"waits: {one.url} is unhealthy: REFUSED: no probe"
 
 
-def test_the_row_of_a_delivered_task_is_removed(work: Work, config: Path, tmp_path: Path) -> None:
-    """The task's data names it in the configured field; the row of another task stays."""
+def test_a_task_is_delivered_and_its_row_removed(work: Work, config: Path, tmp_path: Path) -> None:
+    """The peer gets the request; the row that its data names is removed, no other."""
     database = tmp_path / "app.db"
     table = "{table: delivery_jobs, field: deliveryJobId, database: "
     config.write_text(f"{DELIVER}outbox: {table}'sqlite://{database}'}}\n")
@@ -168,30 +156,9 @@ def test_the_row_of_a_delivered_task_is_removed(work: Work, config: Path, tmp_pa
             app.execute("CREATE TABLE delivery_jobs (id TEXT PRIMARY KEY)")
             app.execute("INSERT INTO delivery_jobs VALUES ('r1'), ('r2')")
         assert work(request_for(one)[:-1] + b', "deliveryJobId": "r1"}') == ""
+        (got,) = one.received
+        assert (got.line, got.body, got.headers["x-a"]) == ("POST /in HTTP/1.1", b"text", "b")
         assert app.execute("SELECT id FROM delivery_jobs").fetchall() == [("r2",)]
-
-
-def test_a_request_whose_worker_was_killed_is_sent_again(
-    spooldeck: Run, root: str, config: Path, tmp_path: Path
-) -> None:
-    """The next worker counts a failed attempt, and the peer gets the request twice."""
-    arrived = threading.Event()
-
-    def hold(sock: socket.socket) -> None:
-        arrived.set()
-        silent(sock)
-
-    words, env = [*deliver_words(config, root), "work"], clean_environment(tmp_path)
-    with peer(hold) as one:
-        payload = add_request(spooldeck, root, config, request_for(one))
-        with command.Popen(words, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL) as killed:
-            assert arrived.wait(60)
-            killed.kill()
-        for seconds in ("120", "480"):  # one to return the task, one after its wait
-            ahead = {command.SECONDS_AHEAD: seconds}
-            assert spooldeck(*words, "--until-idle", **ahead).returncode == 0
-    assert [got.body for got in one.received] == [b"text"] * 2
-    assert not payload.exists()
 
 
 def test_the_settings_of_a_handler(tmp_path: Path) -> None:

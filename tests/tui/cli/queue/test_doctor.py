@@ -46,16 +46,6 @@ def doctor(place: Path, capsys: pytest.CaptureFixture[str]) -> Doctor:
     return run
 
 
-def test_a_recovery_is_no_run_of_a_worker(
-    doctor: Doctor, place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """After `queue recover` in a queue in which no worker has run yet, none ran in 1970."""
-    assert main(["--root", str(place), "queue", "recover", "--yes"]) == 0
-    assert (place / "metrics" / "queue.prom").exists()
-    (worker,) = (line for line in doctor()[1] if " worker " in line)
-    assert "no worker has run yet" in worker
-
-
 def grades(lines: list[str]) -> dict[str, set[str]]:
     """The grades of each check."""
     words = [line.split(maxsplit=2) for line in lines if not line.startswith(" ")]
@@ -63,7 +53,7 @@ def grades(lines: list[str]) -> dict[str, set[str]]:
 
 
 def test_a_healthy_place_is_ok(place: Path, doctor: Doctor) -> None:
-    """Each check is one ok line and makes nothing; without a queue it is code 1 with `init`."""
+    """Each check is one ok line and makes nothing; the command below a finding mends it."""
     before = tree(place)
     code, lines = doctor()
     table = grades(lines)
@@ -72,21 +62,17 @@ def test_a_healthy_place_is_ok(place: Path, doctor: Doctor) -> None:
     assert code == (0 if disk in ("ok", "?") else 1)
     assert tree(place) == before
     assert len([line for line in lines if "fix:" in line]) == (disk == "warn")
-    nothing = place.parent / "nothing"
-    code, lines = doctor(path=nothing)
-    assert (code, nothing.exists()) == (1, False)
-    assert lines[0].startswith(f"bad   tasks     {nothing}: no such folder")
-    assert f"fix: spooldeck init {nothing}" in "\n".join(lines)
-
-
-def test_the_command_below_a_finding_mends_it(place: Path, doctor: Doctor) -> None:
-    """A bad mode is code 1; after the printed command the check is ok."""
     (place / "queue" / "pending").chmod(0o777)
     code, lines = doctor()
     at = next(number for number, line in enumerate(lines) if line.startswith("bad"))
     assert (code, f"{place}/queue/pending: mode 777" in lines[at]) == (1, True)
     subprocess.run(lines[at + 1].partition("fix: ")[2].split(), check=True)
     assert grades(doctor()[1])["modes"] == {"ok"}
+    nothing = place.parent / "nothing"
+    code, lines = doctor(path=nothing)
+    assert (code, nothing.exists()) == (1, False)
+    assert lines[0].startswith(f"bad   tasks     {nothing}: no such folder")
+    assert f"fix: spooldeck init {nothing}" in "\n".join(lines)
 
 
 def test_doctor_changes_nothing(

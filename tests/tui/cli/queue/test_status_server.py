@@ -21,14 +21,13 @@ def server() -> Iterator[PostfixInstance]:
 
 def output_of(*words: str) -> tuple[int, str]:
     """Exit code and standard output of a command, which prints no error."""
-    run = command.run(words, capture_output=True, text=True)
+    run = command.run_text(*words)
     assert run.stderr == ""
     return run.returncode, run.stdout
 
 
 def test_a_server_that_runs_and_one_that_is_stopped(server: PostfixInstance) -> None:
-    """Its state is a fact with PID and start; once it is stopped, that is the first alert, with the
-    number of waiting messages."""
+    """Its state has PID and start; stopped, it is the first alert with what waits."""
     place = str(server.config)
     _, running = output_of("status", place)
     server.stop()

@@ -110,10 +110,10 @@ def test_what_is_configured_is_never_replaced(
     assert unnamed_place(Config(), {}) == ""
 
 
-def test_a_program_that_fails_hides_no_other_place(
+def test_what_cannot_be_used_hides_no_other_place(
     look: Callable[..., None], installed: Callable[..., None]
 ) -> None:
-    """Its reason is a problem of its own."""
+    """A program that fails is a problem of its own; a place has its reason and its unit."""
 
     def refuse() -> tuple[InstalledPlace, ...]:
         raise Unavailable("postmulti -l: permission denied")
@@ -125,6 +125,13 @@ def test_a_program_that_fails_hides_no_other_place(
     assert found.message == "postmulti -l: permission denied"
     installed(ONE, TWO._replace(is_enabled=False))
     assert find_places(Config(), {}).message == "1 more found, not opened: spooldeck find"
+    odd = InstalledPlace("foo://h/0", "spooldeck-x.service")
+    look(zgb=[Lookup("units", lambda: [odd, ONE])])
+    found = find_places(Config(), {})
+    first, second = found.places
+    assert (first.format_name, first.installed.name) == ("?", "spooldeck-x.service")
+    assert "no format with URLs that begin with foo://" in first.installed.problem
+    assert (found.opened, second.installed.place) == (["/etc/one"], "/etc/one")
 
 
 @pytest.fixture
@@ -255,17 +262,6 @@ def test_a_unit_that_others_could_write_names_nothing(tmp_path: Path) -> None:
             "redis://...", "spooldeck-g.service", False, port, identity="spooldeck-g.service"
         ),
     ]
-
-
-def test_a_place_that_cannot_be_used_hides_no_other_one(look: Callable[..., None]) -> None:
-    """It is listed with the reason and the name of its unit, and not opened."""
-    places = [InstalledPlace("foo://h/0", "spooldeck-x.service"), ONE]
-    look(zgb=[Lookup("units", lambda: places)])
-    found = find_places(Config(), {})
-    first, second = found.places
-    assert (first.format_name, first.installed.name) == ("?", "spooldeck-x.service")
-    assert "no format with URLs that begin with foo://" in first.installed.problem
-    assert (found.opened, second.installed.place) == (["/etc/one"], "/etc/one")
 
 
 def test_a_database_that_a_unit_names_is_one_place(

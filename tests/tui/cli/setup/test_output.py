@@ -71,9 +71,7 @@ def test_each_kind_of_error_is_one_safe_line(
         raise error
 
     monkeypatch.setattr(cli, "_run", fail)
-
     assert cli.main(["status"]) != 0
-
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.endswith("\n") and captured.err[:-1].isprintable()
 

@@ -20,16 +20,6 @@ from tests.examples import deep_but
 from tests.nftban_queues import Run
 
 
-@pytest.fixture
-def on_redis(redis_url: str, spooldeck: Run, tmp_path: Path) -> Run:
-    """Run a command with a journal of the test's own."""
-
-    def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return spooldeck(*words, redis_url, XDG_STATE_HOME=str(tmp_path), **variables)
-
-    return run
-
-
 def write_done(client: Redis) -> None:
     """20 completed jobs."""
     for number in range(20):
@@ -44,8 +34,7 @@ def configured(folder: Path, text: str) -> tuple[str, str]:
 
 
 def test_a_control_has_queues_as_targets(client: Redis, on_redis: Run) -> None:
-    """Each queue has its own value; a target is needed, and only that queue changes; the journal
-    names it with the former value."""
+    """Only the named queue changes; the journal names it with the former value."""
     write_waiting(client, "1", "mails")
     write_waiting(client, "1", "sums")
     client.hset("bull:sums:meta", mapping={"concurrency": 7})
@@ -87,7 +76,6 @@ def test_a_rerun_is_paced_as_a_replay_is(client: Redis, on_redis: Run) -> None:
     for number in range(20):
         write_failed(client, f"f{number}")
     write_done(client)
-
     for verb in ("replay", "rerun"):
         dry_run = on_redis(verb, "--dry-run", "--rate", "5", "--canary", "3")
         assert dry_run.returncode == 0, dry_run.stderr
@@ -101,8 +89,7 @@ def test_a_rerun_is_paced_as_a_replay_is(client: Redis, on_redis: Run) -> None:
 
 
 def test_a_rerun_without_a_worker_stops_after_its_canary(client: Redis, on_redis: Run) -> None:
-    """As nothing runs the first task, the others stay done, and it is said before the wait; the
-    journal has the pace."""
+    """Nothing runs the first task: the others stay done. The journal has the pace."""
     write_done(client)
     ended = on_redis("rerun", "--canary", "1", "--timeout", "1", "--apply", "20")
     assert ended.returncode == 1
@@ -126,15 +113,12 @@ def test_a_name_that_the_locale_lacks_is_a_question_mark(
     write_failed(client, "2", "caf\u2603")
     argv = [sys.executable, "-m", "tui.cli", *words.split(), redis_url]
     variables = {"PYTHONIOENCODING": "ascii", "XDG_STATE_HOME": str(tmp_path)}
-
     ended = subprocess.run(argv, env={**os.environ, **variables}, capture_output=True)
-
     assert b"Traceback" not in ended.stderr and b"caf?" in ended.stdout
 
 
 def test_doctor_compares_outbox_and_jobs(client: Redis, on_redis: Run, tmp_path: Path) -> None:
-    """It lists rows without a job and jobs without a row, reports a registry that no worker has
-    made, and warns about the password in a file that others can read."""
+    """Rows without a job, jobs without a row, a registry not made, a password others can read."""
     with closing(sqlite3.connect(tmp_path / "app.db")) as db, db:
         db.execute("CREATE TABLE jobs (id TEXT PRIMARY KEY)")
         db.executemany("INSERT INTO jobs VALUES (?)", [("here",), ("old",), ("\x1b[2J",)])
@@ -148,7 +132,6 @@ def test_doctor_compares_outbox_and_jobs(client: Redis, on_redis: Run, tmp_path:
     assert "warn  outbox    2 rows of jobs without a task: \ufffd[2J, old\n" in doctor.stdout
     assert "warn  outbox    1 task without a row of jobs: mails/2\n" in doctor.stdout
     assert not (tmp_path / "destinations.db").exists()
-
     words = configured(tmp_path, "destinations: postgresql://me:secret@/x?host=/nowhere\n")
     Path(words[1]).chmod(0o644)
     doctor = on_redis(*words, "doctor")
@@ -157,8 +140,7 @@ def test_doctor_compares_outbox_and_jobs(client: Redis, on_redis: Run, tmp_path:
 
 
 def test_a_worker_reports_on_standard_error(client: Redis, on_redis: Run, tmp_path: Path) -> None:
-    """Where it has connected to, queues that are not there, and each failure; no task that was
-    done. A handler with the name of a job is never used, which the line says."""
+    """Connection, missing queues and each failure; a handler named like a job is never used."""
     write_waiting(client, "1", name="report")
     write_waiting(client, "1", "sums", opts='{"attempts": 2, "backoff": 3600000}')
     text = "{mails: {command: ['true']}, sums: {command: ['false']}, report: {command: [cat]}}"
@@ -177,8 +159,7 @@ def test_a_worker_reports_on_standard_error(client: Redis, on_redis: Run, tmp_pa
 
 
 def test_doctor_names_what_stops_jobs(client: Redis, on_redis: Run, tmp_path: Path) -> None:
-    """Jobs in no list with the control that puts them back, and a schedule that closes the queue of
-    a handler; `status` has the jobs as an alert too."""
+    """Jobs in no list, with the control that mends it, and a schedule that closes a queue."""
     write_waiting(client, "1")
     write_hash(client, "bull:mails:lost")
     client.zadd("bull:mails:repeat", {"odd": 5})
@@ -196,15 +177,13 @@ def test_doctor_names_what_stops_jobs(client: Redis, on_redis: Run, tmp_path: Pa
 
 
 def test_the_priority_of_a_job_can_be_edited(client: Redis, on_redis: Run) -> None:
-    """A dry run shows both values and changes nothing; a word is refused, and so is a value that
-    BullMQ cannot sort by."""
+    """A dry run changes nothing; a word, or a value that BullMQ cannot sort by, is refused."""
     write_waiting(client, "1")
     words = ("edit", "mails/1", "--priority")
     assert "priority     0 -> 7" in on_redis(*words, "7", "--dry-run").stdout
     assert client.lrange("bull:mails:wait", 0, -1) == ["1"]
     assert "expected a whole number" in on_redis(*words, "high", "--dry-run").stderr
     assert "expected 0 (first)" in on_redis(*words, "9999999", "--dry-run").stderr
-
     assert on_redis(*words, "7", "--apply", "1").returncode == 0
     assert client.zrange("bull:mails:prioritized", 0, -1) == ["1"]
     assert client.hget("bull:mails:1", "priority") == "7"
@@ -213,12 +192,10 @@ def test_the_priority_of_a_job_can_be_edited(client: Redis, on_redis: Run) -> No
 def test_the_data_of_a_job_can_be_edited_and_the_edit_undone(
     client: Redis, on_redis: Run, tmp_path: Path
 ) -> None:
-    """A dry run shows both sizes and the first difference; text that is no JSON is refused with its
-    line and column. White space between the values is not stored, numbers are as typed."""
+    """A dry run shows the first difference; what is no JSON is refused with line and column."""
     write_waiting(client, "1", data='{"to":"a@x.example","n":1}')
     file = tmp_path / "data.json"
     words = ("edit", "mails/1", "--data", str(file))
-
     file.write_text('{\n "to": "a@x.example",\n "n": }')
     refused = on_redis(*words, "--apply", "1")
     assert refused.returncode == 64 and "no JSON: line 3, column 7" in refused.stderr
@@ -227,7 +204,6 @@ def test_the_data_of_a_job_can_be_edited_and_the_edit_undone(
     assert "data         26 B -> 28 B, first difference at 26: " in output
     assert '"n":1} -> ' in output
     assert client.hget("bull:mails:1", "data") == '{"to":"a@x.example","n":1}'
-
     assert on_redis(*words, "--apply", "1").returncode == 0
     assert client.hget("bull:mails:1", "data") == '{"to":"a@x.example","n":1e5}'
     assert "nothing to change" in on_redis(*words, "--dry-run").stderr

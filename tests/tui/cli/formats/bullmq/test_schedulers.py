@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 
 from tests.bullmq_jobs import HOUR, unchanged, write_schedule
 from tests.nftban_queues import Run
 
-OnRedis: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 LIST = ("bullmq", "schedulers")
-
-
-@pytest.fixture
-def on_redis(redis_url: str, spooldeck: Run, tmp_path: Path) -> OnRedis:
-    """Run a command with a journal of the test's own."""
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return spooldeck(*words, redis_url, XDG_STATE_HOME=str(tmp_path))
-
-    return run
 
 
 def due() -> int:
@@ -33,7 +19,7 @@ def due() -> int:
     return round(time.time() * 1000) + HOUR
 
 
-def test_an_act_is_planned_applied_and_undone(client: Any, on_redis: OnRedis) -> None:
+def test_an_act_is_planned_applied_and_undone(client: Any, on_redis: Run) -> None:
     """Each command prints the next one; the undo is listed until it is done."""
     write_schedule(client, due=due())
     with unchanged(client):
@@ -51,14 +37,11 @@ def test_an_act_is_planned_applied_and_undone(client: Any, on_redis: OnRedis) ->
     assert f"undo {op} --dry-run" not in on_redis("undo").stdout
 
 
-def test_schedules_are_listed_with_what_is_wrong(client: Any, on_redis: OnRedis) -> None:
+def test_schedules_are_listed_with_what_is_wrong(client: Any, on_redis: Run) -> None:
     """A line for each; exit 1 and the reason below if one does not go on."""
     write_schedule(client, due=due())
-    listed = on_redis(*LIST)
-    assert (listed.returncode, listed.stdout.split()[:4]) == (
-        0,
-        ["SCHEDULE", "RULE", "LAST", "NEXT"],
-    )
+    listed, titles = on_redis(*LIST), ["SCHEDULE", "RULE", "LAST", "NEXT"]
+    assert (listed.returncode, listed.stdout.split()[:4]) == (0, titles)
     client.delete("bull:mails:delayed", *client.keys("bull:mails:repeat:tick:*"))
     listed = on_redis(*LIST, "--queue", "mails")
     assert (listed.returncode, "mails/tick: stopped: the job" in listed.stdout) == (1, True)
@@ -79,7 +62,7 @@ def test_schedules_are_listed_with_what_is_wrong(client: Any, on_redis: OnRedis)
     ],
 )
 def test_wrong_words_are_refused(
-    client: Any, on_redis: OnRedis, words: tuple[str, ...], code: int, why: str
+    client: Any, on_redis: Run, words: tuple[str, ...], code: int, why: str
 ) -> None:
     """In one line, with what was expected; nothing changes."""
     write_schedule(client, due=due())

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,20 +42,16 @@ from engine.policy import DAY_SECONDS, RetryPolicy
 from engine.store import Unavailable, Unsupported
 from engine.work import worker_files
 from engine.work.metrics_writer import MetricsWriter
-from engine.work.running_tasks import Claim
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker
 from tests.engine.formats.kannader.conftest import DAEMON
 from tests.mail_queue_commands import ALSO, FROM, PATIENCE, TEXT, TO, Spool, names, soon
 from tests.rival_processes import running
-from tests.smtp_server import DROP, HOST, STALL, Server, refusing, silent
+from tests.smtp_server import DROP, HOST, Server, refusing, silent
 from tests.store_contents import found
+from tests.tables import each
 from tests.unprivileged_user import as_other_user, other_users_folder
-from tui.cli.formats.kannader.commands import (
-    bounce_handler,
-    message_opener,
-    recover_at_start,
-)
+from tui.cli.formats.kannader.commands import bounce_handler, message_opener, recover_at_start
 from tui.task import lookup, parts_lines
 
 SEEN = TEXT.replace(b"\n", b"\r\n")
@@ -170,7 +167,6 @@ def test_each_recipient_gets_the_mail_once(place: Spool) -> None:
         assert place.log.count("[SUCCESS] Task completed: ") == 2
         place.enqueue()
         place.work(busy)
-
     counted = prometheus.read_metrics(str(place.path / ".spooldeck" / "metrics" / "queue.prom"))
     values = {name.removeprefix("nftban_queue_"): n for (name, _), n in counted.values.items()}
     assert values.pop("oldest_pending_age_seconds") is not None
@@ -332,21 +328,6 @@ def test_contents_of_another_user_are_no_failure_of_the_mail() -> None:
         as_other_user(open_letter)
 
 
-def test_a_killed_worker_leaves_its_mail_in_flight(place: Spool) -> None:
-    """The mail may have been accepted: it is not sent again before the delay of the format."""
-    (ident,) = place.enqueue(TO)
-    with Server(body=[STALL]) as server:
-        place.settle(server)
-        with place.working() as process:
-            assert server.stalled.wait(PATIENCE)
-            process.kill()
-        place.work(server)
-
-        assert server.connections == 1
-    assert names(place.path / "inflight") == [ident]
-    assert place.recover("--dry-run").stdout == "nothing to recover\n"
-
-
 # ---- which workers there are
 
 
@@ -409,8 +390,7 @@ def test_a_killed_workers_file_is_removed(place: Spool, capsys: pytest.CaptureFi
 
 
 def test_mail_in_flight_without_its_sender_is_a_warning(place: Spool, store: KannaderStore) -> None:
-    """Status and doctor count the mails of a killed worker apart from those of other senders, whose
-    warning ends while a worker runs; the command that doctor prints puts all back."""
+    """Those of a killed worker and of others are counted apart; doctor's command releases all."""
     first, *_ = sorted(place.enqueue("a@x.example", "b@x.example", "c@x.example"))
     place.put_in_flight(first)
     with silent() as port:
@@ -463,63 +443,34 @@ def test_beside_a_kannader_no_worker_of_ours_works(place: Spool, kannader: int) 
     refused, forced = place.recover(), place.recover("--anyway")
     assert (done.returncode, refused.returncode, forced.returncode) == (77, 77, 0)
     assert all(f"PID {kannader}" in each.stderr for each in (added, done, refused))
+    place.settle()
+    code, lines = place.doctor()
+    (server,) = [line for line in lines if " server " in line]
+    assert code == 0 and server.startswith("ok    server    Kannader sends from here; spooldeck's ")
     assert len(names(place.path / "queue")) == 1
 
 
-def test_a_mail_that_a_kannader_may_be_sending_is_in_no_plan(place: Spool, kannader: int) -> None:
-    """The plan to release it excludes it with the reason and ends with code 77."""
+def test_a_mail_that_a_kannader_may_be_sending_is_not_returned(place: Spool, kannader: int) -> None:
+    """A worker leaves it in flight, however old, and logs the reason once; it is no warning."""
+    lines: list[tuple[str, str]] = []
     (ident,) = place.enqueue(TO)
+    place.age(ident, 10**9)
     place.put_in_flight(ident)
-    done = place.run("release", str(place.path), "--state", "inflight", "--dry-run")
-    assert (done.returncode, done.stderr) == (77, "")
-    why = f"Kannader (PID {kannader}) is running and may be sending it"
-    assert f"1  excluded: {why}" in done.stdout
-    assert f"no task would be released: {why}" in done.stdout
-
-
-@pytest.mark.parametrize("own", [0, 1])
-def test_mails_that_a_kannader_may_be_sending_are_not_returned(
-    place: Spool, own: int, request: pytest.FixtureRequest
-) -> None:
-    """A worker leaves Kannader's mails in flight, however old; they are no warning."""
-    lines: list[str] = []
-
-    def clock() -> float:
-        return time.time() + 7200
-
-    def log(level: str, text: str) -> None:
-        lines.append(text)
-
+    assert warnings_of(place) == ()
+    clock = partial(float, time.time() + 7200)
     with closing(KannaderStore(str(place.path), clock)) as store:
-        for _ in range(own):
-            store.enqueue(FROM, [ALSO], [TEXT])
-            claimed(store)
-        (ident,) = place.enqueue(TO)
-        place.age(ident, 10**9)
-        place.put_in_flight(ident)
-        request.getfixturevalue("kannader")
-        assert warnings_of(place) == ()
-        giving_up = bounce_handler(store, Host("host.example.org"), log)
-        services = WorkerServices(log=log, before_giving_up=giving_up)
+        services = WorkerServices(
+            log=lambda *line: lines.append(line), before_giving_up=give_up_by(store, lines)
+        )
         worker = Worker(store, {}, retry_policy(KannaderSettings()), services=services, clock=clock)
-        claims = [Claim(task, clock()) for task in place.tasks() if task.id != ident]
-        worker._leases.claims.update(claims)
-        worker.rescue()
-    in_flight = names(place.path / "inflight")
-    assert ident in in_flight and len(in_flight) == 1 + own
-    assert names(place.path / "queue") == []
-    assert len(lines) == 1 and "may be sending it" in lines[0] and "returned" not in lines[0]
+        for _ in range(2):
+            worker.rescue()
+    assert (names(place.path / "inflight"), names(place.path / "queue")) == ([ident], [])
+    ((_, text),) = lines
+    assert "may be sending it" in text
 
 
 # ---- status, doctor and recover
-
-
-def test_doctor_needs_no_server_beside_a_kannader(place: Spool, kannader: int) -> None:
-    """A worker of ours that cannot send is ok while Kannader sends."""
-    code, lines = place.doctor()
-    assert code == 0, lines
-    (server,) = [line for line in lines if " server " in line]
-    assert server.startswith("ok    server    Kannader sends from here; spooldeck's worker ")
 
 
 def test_doctor_counts_overdue_mails(place: Spool) -> None:
@@ -543,7 +494,6 @@ def test_the_commands_of_doctor_repair_a_spool(place: Spool) -> None:
     for path in (*(place.path / "data").rglob("*"), place.path / "data"):
         os.utime(path, (then, then), follow_symlinks=False)
     (place.path / "queue" / torn / "schedule").write_bytes(b"torn")
-
     code, lines = place.doctor()
     mends = [line.split("fix: ")[1] for line in lines if "fix: " in line and "control" in line]
     assert (code, len(mends)) == (1, 2), lines
@@ -657,12 +607,10 @@ def test_a_mail_may_be_given_up_without_a_bounce(place: Spool, store: KannaderSt
     store.swap(task, None)
     give_up(task)
     assert place.is_clean and lines == []
-
     store.enqueue(FROM, [TO], [TEXT])
     (metadata,) = place.path.glob("data/*/*/metadata")
     metadata.write_text(metadata.read_text().replace('{"raw":"foo"}', '{"raw":"f oo"}'))
     give_up_by(store, lines)(claimed(store))
-
     assert len(place.tasks()) == 1
     ((level, text),) = lines
     assert level == "ERROR" and "cannot be returned" in text
@@ -676,15 +624,6 @@ def settled(**settings: Any) -> KannaderSettings:
     return parse_settings(settings, ConfigLocation("some.yaml", "stores.kannader"))
 
 
-def test_each_setting_has_a_default() -> None:
-    """Without settings there is no server; the server's settings have the handler's defaults."""
-    none = parse_settings(None, ConfigLocation("some.yaml", "stores.kannader"))
-    assert settled() == none == KannaderSettings()
-    assert KannaderSettings().work_refusal and not settled(host="relay.example.org").work_refusal
-    to = destination(settled(host="relay.example.org", helo="here.example.org"))
-    assert to == SmtpDestination("relay.example.org", helo="here.example.org")
-
-
 WRONG: dict[str, tuple[object, ...]] = {
     **{"host": ("-x", "a b", "a\r\nb"), "helo": ("a\nb",), "port": (0, 65536)},
     **{"tls": ("sometimes",), "user": ("me", "a\nb"), "password_file": ("relative",)},
@@ -693,9 +632,7 @@ WRONG: dict[str, tuple[object, ...]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [(key, value) for key, values in WRONG.items() for value in values]
-)
+@each(("key", "value"), [(key, value) for key, values in WRONG.items() for value in values])
 def test_a_wrong_setting_is_refused(key: str, value: object) -> None:
     """The error names the file and the key; an attempt must end before others may take the mail."""
     with pytest.raises(ConfigError, match=r"some\.yaml: stores\.kannader"):
@@ -708,8 +645,14 @@ def waits(policy: RetryPolicy, failures: int) -> list[float | None]:
     return [policy.retry_delay(fresh._replace(attempts=count), 0.0) for count in range(failures)]
 
 
-def test_waits_double_from_a_quarter_of_an_hour_to_four_hours() -> None:
-    """After five days a failure is the last (section 4); profile `upstream` has no retry."""
+def test_each_setting_has_a_default() -> None:
+    """No server; waits double from 15 minutes to 4 hours, after five days a failure is the last
+    (section 4); profile `upstream` has no retry."""
+    none = parse_settings(None, ConfigLocation("some.yaml", "stores.kannader"))
+    assert settled() == none == KannaderSettings()
+    assert KannaderSettings().work_refusal and not settled(host="relay.example.org").work_refusal
+    to = destination(settled(host="relay.example.org", helo="here.example.org"))
+    assert to == SmtpDestination("relay.example.org", helo="here.example.org")
     policy, upstream = retry_policy(KannaderSettings()), settled(profile="upstream", bounce=True)
     assert waits(policy, 7) == [900, 1800, 3600, 7200, 14400, 14400, 14400]
     assert waits(policy, 5000)[-1] == 14400

@@ -8,10 +8,8 @@ from typing import TypeAlias
 
 import pytest
 
-from tests.nftban_queues import add_task, ids_at, store_at, tasks_at
+from tests.nftban_queues import add_task, ids_at, tasks_at
 from tui import cli
-
-NOW = 1_795_239_223.0
 
 Add: TypeAlias = Callable[[str, str], tuple[int, list[str], str]]
 
@@ -44,18 +42,6 @@ def test_a_batch_adds_a_task_for_each_line(root: str, add: Add) -> None:
     assert ids_at(root, "pending") == {*printed, *more}
 
 
-def test_tasks_of_one_second_are_claimed_in_the_order_of_their_adds(
-    root: str, add: Add, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A batch of two kinds within one moment, and a task added after it, run in that order."""
-    monkeypatch.setattr("time.time", lambda: NOW)
-    _, added, _ = add("report\nfeed\nreport\nfeed\n" * 25, f"--batch {root}")
-    monkeypatch.setattr("time.time", lambda: NOW + 0.5)
-    _, last, _ = add("", f"alpha --root {root}")
-    with store_at(root, lambda: NOW + 1) as store:
-        assert [task.id for task in store.take(NOW + 1, "test", 999)] == added + last
-
-
 @pytest.mark.parametrize(
     ("text", "words", "refused", "count"),
     [
@@ -67,8 +53,7 @@ def test_tasks_of_one_second_are_claimed_in_the_order_of_their_adds(
 def test_a_refused_line_of_a_batch_is_named(
     root: str, add: Add, text: str, words: str, refused: list[int], count: int
 ) -> None:
-    """Refused lines are reported with their numbers, in order, and the others are added; with
-    --strict no line behind a refused one is."""
+    """By its number; the others are added, with --strict only those before it."""
     code, printed, errors = add(text, f"--root {root} --batch {words}")
     assert (code, len(printed)) == (64, count)
     named = [line.split(": ")[1] for line in errors.splitlines()]
@@ -89,8 +74,7 @@ BAD_OBJECTS = {
 
 
 def test_a_batch_of_json_objects_comes_from_a_file(root: str, tmp_path: Path, add: Add) -> None:
-    """A line is also a JSON object; each bad one is named by number and does not stop the others;
-    with --json each task is printed as its row."""
+    """Each bad one is named by number and stops no other; --json prints each task as its row."""
     file, good = tmp_path / "tasks.jsonl", '{"kind": "report", "description": "a\\tb"}'
     file.write_text("\n".join([good, *BAD_OBJECTS, "sync\tnow"]))
     code, printed, errors = add("", f"--batch {file} {root} --json")
@@ -112,19 +96,10 @@ def test_a_full_queue_ends_a_batch(root: str, add: Add, monkeypatch: pytest.Monk
     assert "Queue at capacity (150 tasks). Rejecting task: the rest of a batch" in log
 
 
-def test_a_batch_and_a_type_are_not_added_together(root: str, add: Add) -> None:
-    """TYPE beside --batch, or neither, adds nothing and is exit code 64."""
-    for words in ("job --batch", ""):
-        code, _, errors = add("job\n", f"--root {root} {words}")
-        assert (code, "expected either TYPE, or --batch" in errors) == (64, True)
-    assert tasks_at(root) == []
-
-
 def test_a_queue_is_not_taken_for_a_description(
     root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, add: Add
 ) -> None:
-    """`queue add TYPE PLACE` adds nothing anywhere; behind `--` a description is any text. Behind a
-    description the PLACE may stand without a payload."""
+    """`queue add TYPE PLACE` adds nothing; behind `--` a description is any text."""
     monkeypatch.setenv("NFTBAN_DATA_DIR", str(tmp_path / "other"))
     expected = f"{root} is a queue, not a description: queue add job '' {root}\n"
     assert add("", f"job {root}") == (64, [], f"spooldeck: {expected}")

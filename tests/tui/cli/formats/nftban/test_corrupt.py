@@ -28,8 +28,7 @@ def in_a_minute() -> float:
 
 
 def test_a_problem_says_when_its_file_is_quarantined(root: str) -> None:
-    """A worker quarantines a broken task file that is pending, a minute after its last change; not
-    one in another folder. The screen shows since when it is broken."""
+    """A broken pending file a minute after its last change; one in another folder never."""
     for word, name in (("pending", TASK.id), ("dlq", TASK.id.replace("1", "2"))):
         Path(root, "queue", word, f"{name}.task").write_bytes(FILE[:50])
     with store_at(root, in_a_minute) as store:
@@ -45,8 +44,7 @@ def test_a_problem_says_when_its_file_is_quarantined(root: str) -> None:
 
 
 def test_quarantined_files_are_listed_and_put_back(root: str, spooldeck: Run) -> None:
-    """A line has name, state, time, former name and reason; a file that is still broken, or none,
-    is a line and exit 1; mended, it is a task again."""
+    """One that is still broken, or none, is a line and exit 1; mended, it is a task again."""
     path = Path(root, "queue", "pending", f"{TASK.id}.task")
     path.write_bytes(FILE[:50])
     with store_at(root, in_a_minute) as store:

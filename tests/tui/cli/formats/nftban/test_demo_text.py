@@ -13,9 +13,7 @@ from tests import command
 def test_without_a_terminal_the_demo_is_shown_as_commands(tmp_path: Path) -> None:
     """Each command has its expected exit code, the lock is freed, and nothing is left behind."""
     before = {*Path(tempfile.gettempdir()).glob("spooldeck-demo-*")}
-
     ended = command.run(["demo", "--tasks", "40"], capture_output=True, text=True, timeout=300)
-
     assert ended.returncode == 0, ended.stderr
     # A replay that takes some seconds prints its progress.
     progress = re.compile(r"spooldeck: \d+ of (\d+) sent, (.+ waiting.*|\1 delivered)")

@@ -157,8 +157,7 @@ def test_what_is_in_place_of_a_folder_is_one_problem(
 
 
 def test_a_linked_folder_is_not_entered(place: Path, closed: Path) -> None:
-    """Root makes and writes nothing behind a link below the data folder; without metrics and a log
-    it works all the same, without a lock it does not."""
+    """Nothing is made behind a link below the data folder; only without a lock no work is done."""
     for name in ("metrics", "log", "mailspool", "run"):
         shutil.rmtree(place / name)
         (place / name).symlink_to(closed)
@@ -171,8 +170,7 @@ def test_a_linked_folder_is_not_entered(place: Path, closed: Path) -> None:
 
 
 def test_a_link_on_the_way_to_a_configured_folder_is_followed(place: Path, closed: Path) -> None:
-    """A data folder may be on another disk behind a link, and a configured log folder too; but the
-    log folder itself may be no link."""
+    """The data folder may be behind a link; the log folder itself may be none."""
     alias, parent_alias = place.parent / "alias", place.parent / "way"
     alias.symlink_to(place)
     for name in ("run", "log", "metrics"):
@@ -182,7 +180,6 @@ def test_a_link_on_the_way_to_a_configured_folder_is_followed(place: Path, close
     made = {path.name: path.stat().st_uid for path in place.rglob("*")}
     assert {"queue.log", "queue.prom", "processed_total", "run"} <= made.keys()
     assert set(made.values()) == {OTHER_UID}
-
     parent_alias.symlink_to(place.parent)
     (place.parent / "logs").symlink_to(closed)
     for name, linked in (("logs", True), ("closed", False)):

@@ -78,10 +78,8 @@ class Place:
 
     def run(self, *words: str | Path, **more: str) -> Done:
         """Run a command in this folder."""
-        env, null = self.environ | more, subprocess.DEVNULL
-        return command.run(
-            words, capture_output=True, text=True, env=env, stdin=null, cwd=self.folder
-        )
+        options = {"env": self.environ | more, "cwd": self.folder, "stdin": subprocess.DEVNULL}
+        return command.run_text(*words, **options)
 
     def queue(self, *words: str, **more: str) -> Done:
         """Run `spooldeck queue` for this queue."""
@@ -225,17 +223,8 @@ def test_each_function_is_one_command(place: Place) -> None:
     assert (traces.stdout, traces.returncode) == ("<queue><count>\n", 0)
 
 
-def test_another_shell_than_bash_goes_on(place: Place) -> None:
-    """dash, which is sh on Debian, defines no function, says so, and goes on with its script."""
-    script, text = 'eval "$1"; echo "after $?"', place.run("shell-init").stdout
-    done = output_of([needs("dash"), "-c", script, "dash", text])
-    assert (done.returncode, done.stdout) == (0, "after 1\n")
-    assert done.stderr.startswith("spooldeck: the functions need bash")
-
-
 def test_a_batch_ends_when_nothing_is_due(place: Place) -> None:
-    """nftban_queue_process_batch runs at most so many tasks, and nothing more due is no failure;
-    nftban_mail_detect_mta prints the transport, or ends with 1."""
+    """Nothing more due is no failure; nftban_mail_detect_mta prints the transport or is 1."""
     for _ in range(3):
         place.bash("nftban_queue_add feeds_sync")
     done = place.bash("nftban_queue_process_batch 2; nftban_queue_count")
@@ -290,8 +279,7 @@ def test_a_mail_without_a_program_is_an_alert(place: Place) -> None:
 
 
 def test_the_functions_are_always_printed_and_quickly(place: Place) -> None:
-    """A wrong or missing configuration leaves no login shell without them, and no screen and no
-    database is loaded for them."""
+    """No wrong configuration leaves a login shell without them; no screen is loaded for them."""
     (place.folder / "spooldeck.yaml").write_text("queue: {frob: 1}\n")
     broken = {"NFTBAN_DATA_DIR": "nowhere", "NFTBAN_QUEUE_MAX_PENDING": "many"}
     for words in ((), ("--config", "none.yaml")):
@@ -303,6 +291,11 @@ def test_the_functions_are_always_printed_and_quickly(place: Place) -> None:
     modules = set(loaded.splitlines()[-1].split())
     assert "tui.cli.formats.nftban.shell_and_units" in modules
     assert modules.isdisjoint({"textual", "rich", "sqlite3", "asyncio", "ctypes", "subprocess"})
+    # dash, which is sh on Debian, defines no function, says so, and goes on with its script.
+    script = 'eval "$1"; echo "after $?"'
+    done = output_of([needs("dash"), "-c", script, "dash", run.stdout])
+    assert (done.returncode, done.stdout) == (0, "after 1\n")
+    assert done.stderr.startswith("spooldeck: the functions need bash")
 
 
 def test_a_function_takes_a_dash_for_a_text(place: Place) -> None:
@@ -342,8 +335,7 @@ VALUES = {
 
 
 def test_any_text_arrives_cleaned_and_nothing_of_it_runs(place: Place) -> None:
-    """Spaces, quotes, substitutions, dashes and newlines are text, for the shell and for us; a
-    function runs the real command from any folder and prints the id."""
+    """Quotes, substitutions, dashes and newlines are text, for the shell and for us."""
     for text in VALUES:
         place.queue("add", "--", "report", text)
     stored = [task.description for task in tasks_at(place.root)]
@@ -407,8 +399,7 @@ def test_functions_use_nftbans_queue_with_any_places_configured(place: Place) ->
 
 
 def test_a_timers_run_logs_as_the_contracts_processor(place: Place) -> None:
-    """Its start, its end and why there was nothing to do; each ordinary end is exit 0, a missing
-    data folder keeps its code, so that systemd reports it."""
+    """Each ordinary end is exit 0; a missing data folder keeps its code, for systemd."""
     (place.folder / "said").write_text("boom\n")
 
     def run() -> int:
@@ -423,7 +414,6 @@ def test_a_timers_run_logs_as_the_contracts_processor(place: Place) -> None:
     ours = place.log
     shutil.rmtree(place.root)
     assert [*codes, run()] == [0, 0, 0, 0, 69]
-
     theirs = "\n".join(golden("queue.processor-run.log")).replace("feeds_sync", "geoban_apply")
     lines = theirs.replace("Executing: x", "Executing: geoban apply").splitlines()
     # Theirs answers 1 where a handler failed, and so logs that the task just tried waits.
@@ -433,8 +423,7 @@ def test_a_timers_run_logs_as_the_contracts_processor(place: Place) -> None:
 
 
 def test_a_run_purges_dead_tasks_past_the_retention(place: Place) -> None:
-    """They are moved to the trash with every run, if runs have seen their age pass; a line of the
-    log has their number."""
+    """Into the trash, if runs have seen their age pass; the log has their number."""
     old, kept_id = place.bury(8), place.bury(6)
     place.queue("process-next")
     assert len(tasks_at(place.root, "dlq")) == 2
@@ -447,8 +436,7 @@ def test_a_run_purges_dead_tasks_past_the_retention(place: Place) -> None:
 
 
 def test_a_clock_set_ahead_deletes_nothing(place: Place) -> None:
-    """A run a week later by the clock, but not by the uptime, keeps dead tasks and says why; the
-    doctor names the clock."""
+    """A run a week later by the clock alone keeps dead tasks; log and doctor say why."""
     kept_id = place.bury(0)
     place.queue("process-next")
     record = place.root / "queue" / ".spooldeck" / "run-times"
@@ -546,21 +534,17 @@ def test_the_command_in_a_unit_is_for_this_queue(place: Place) -> None:
     assert "Queue processor started" in (root / "log" / "queue.log").read_text()
 
 
-@pytest.mark.parametrize(
-    ("timeout", "stop"), [("300", "335"), ("0.5", "36"), ("1000000000", "1000000035")]
-)
-def test_a_stop_waits_for_the_longest_handler(place: Place, timeout: str, stop: str) -> None:
+def test_a_stop_waits_for_the_longest_handler(place: Place) -> None:
     """No unit cuts short a handler that may still take its time, nor mail that is being sent."""
-    handlers = f"handlers: {{a: {{command: [x], timeout: {timeout}}}}}\nmail: {{max_time: 0.2}}\n"
-    units = place.install(handlers)
-    assert {setting(units / unit, "TimeoutStopSec") for unit in (ONCE, WORKER)} == {stop}
-    assert int(setting(units / ONCE, "TimeoutStartSec")) > int(stop)
+    for timeout, stop in (("300", "335"), ("0.5", "36"), ("1000000000", "1000000035")):
+        handler = f"a: {{command: [x], timeout: {timeout}}}"
+        units = place.install(f"handlers: {{{handler}}}\nmail: {{max_time: 0.2}}\n")
+        assert {setting(units / unit, "TimeoutStopSec") for unit in (ONCE, WORKER)} == {stop}
+        assert int(setting(units / ONCE, "TimeoutStartSec")) > int(stop)
 
 
 def test_only_the_folders_of_the_queue_are_writable(place: Place) -> None:
-    """Folders that are configured elsewhere too, but not the data folder itself. So is that of the
-    registry of destinations, which the worker does not make; the longest request counts for a
-    stop."""
+    """Also those configured elsewhere and that of the registry, not the data folder itself."""
     (place.root / "dlq").mkdir()
     where = f"root: {place.root}, run_dir: {place.folder}/away/run, dlq: {place.root}/dlq"
     unit = place.install(f"queue: {{{where}}}") / ONCE
@@ -569,21 +553,10 @@ def test_only_the_folders_of_the_queue_are_writable(place: Place) -> None:
     assert setting(unit, "ReadWritePaths").split() == folders
     in_tmp = str(place.folder).startswith(("/tmp/", "/var/tmp/"))
     assert setting(unit, "PrivateTmp") == ("no" if in_tmp else "yes")
-
     deliver = "handlers: {a: {deliver: {}, timeout: 100}}\n"
     unit = place.install(f"{deliver}destinations: sqlite:///srv/shared/destinations.db\n") / WORKER
     assert "-/srv/shared" in setting(unit, "ReadWritePaths").split()
     assert setting(unit, "TimeoutStopSec") == "135"
-
-
-def test_a_unit_that_was_written_is_printed_if_another_cannot_be(place: Place) -> None:
-    """The second file is a folder: the line of the first one is on standard output."""
-    folder = place.folder / "units"
-    (folder / TIMER).mkdir(parents=True)
-    run = place.run("--root", place.root, "install-units", folder)
-    error = f"spooldeck: {folder}/{TIMER}: Is a directory\n"
-    assert (run.returncode, run.stderr) == (EX_IOERR, error)
-    assert run.stdout == f"wrote {folder}/{ONCE}\n"
 
 
 def test_a_worker_for_another_users_queue_runs_as_that_user(place: Place) -> None:
@@ -608,8 +581,7 @@ def test_a_worker_for_another_users_queue_runs_as_that_user(place: Place) -> Non
 
 
 def test_the_environment_goes_into_the_unit_but_for_the_password(place: Place) -> None:
-    """Variables with folders or with how to send mail would be missing later; the password of a
-    relay is never written, and a warning names where it belongs."""
+    """Variables with folders or for mail; a warning names where the password belongs."""
     (units := place.folder / "units").mkdir()
     more = {"NFTBAN_SMTP_USER": "queue", "NFTBAN_SMTP_PASS": "hunter2"}
     more["NFTBAN_RUN_DIR"] = f"{place.folder}/run 50%"
@@ -650,8 +622,7 @@ def test_install_units_overwrites_nothing(place: Place) -> None:
 
 
 def test_no_line_is_lost_when_a_log_is_rotated(place: Place) -> None:
-    """logrotate renames the log and makes a new one, never copies and cuts it: a process that has
-    logged before, and has the old one open, writes its next line to the new one."""
+    """logrotate renames it: a process that has the old one open writes to the new one."""
     snippet = (place.install() / "spooldeck.logrotate").read_text()
     assert "\n    create\n" in snippet and "copytruncate" not in snippet
     log = place.log_file
@@ -664,8 +635,8 @@ def test_no_line_is_lost_when_a_log_is_rotated(place: Place) -> None:
 
 
 def test_install_units_without_a_folder_or_queue_is_one_line(place: Place) -> None:
-    """A missing folder or queue is named, and no file is made; a log that logrotate would take for
-    a pattern gets no snippet."""
+    """A log that logrotate would take for a pattern gets no snippet; what was written before an
+    error is printed."""
     for root, folder, code, message in (
         ("data", "nowhere", 64, "nowhere: expected a folder to write into"),
         ("nowhere", ".", 69, "nowhere: no such folder"),
@@ -679,3 +650,8 @@ def test_install_units_without_a_folder_or_queue_is_one_line(place: Place) -> No
     assert "spooldeck.logrotate not written" in ended.stderr
     assert "logrotate" not in ended.stdout  # the next steps name files that exist
     assert not (place.folder / "spooldeck.logrotate").exists()
+    units = place.folder / "units"
+    (units / TIMER).mkdir(parents=True)
+    run = place.run("--root", place.root, "install-units", units)
+    assert (run.returncode, run.stdout) == (EX_IOERR, f"wrote {units}/{ONCE}\n")
+    assert run.stderr == f"spooldeck: {units}/{TIMER}: Is a directory\n"

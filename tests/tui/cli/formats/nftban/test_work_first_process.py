@@ -30,7 +30,6 @@ def work_as_first(root: str, folder: Path, *scripts: str) -> subprocess.Complete
 
 @needs_namespace
 def test_a_worker_as_pid_1_reaps_orphans_and_passes_signals_on(tmp_path: Path, root: str) -> None:
-    """A process that a task leaves behind is no zombie once it has ended; SIGTERM to PID 1 ends the
-    worker after its task, as elsewhere."""
+    """What a task leaves behind is no zombie; SIGTERM to PID 1 ends the worker after its task."""
     done = work_as_first(root, tmp_path, ORPHAN, REAPED, "kill -TERM 1\n")
     assert (done.returncode, done.stderr) == (0, "spooldeck: 3 done, 0 failed\n")

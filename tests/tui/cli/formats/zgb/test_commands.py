@@ -6,7 +6,6 @@ import re
 import sqlite3
 import time
 from contextlib import closing
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from engine.formats.zgb.place import ZgbSettings
 from engine.formats.zgb.queue_place import queue_facts, queue_shut
 from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
-from engine.logs.recent_lines import RecentLines
+from engine.logs.log_line import SharedLog
 from engine.monitor import prometheus
 from engine.monitor.forecast import forecast_drain
 from engine.monitor.throughput import Drain, Trend
@@ -31,7 +30,7 @@ from tests.store_contents import found
 from tests.unprivileged_user import as_other_user, other_users_folder
 from tui.cli import main
 from tui.cli.setup.places import open_places
-from tui.task import lookup, parts_lines
+from tui.task import parts_lines
 
 FAILED = "UPDATE mail_queue SET status = 'failed', attempts = 10, next_attempt_at = 253402300799"
 
@@ -163,7 +162,8 @@ def test_one_run_sends_what_the_tokens_allow(site: Site, monkeypatch: pytest.Mon
     assert rows["backlog"].startswith("1 waiting, 1 due; empty in ")
     assert rows["last run"].endswith(": 1 sent")
     assert rows["worker"] == "not running; sends by sendmail"
-    assert queue_place.queue_logs(site.setup()) == (str(site.log_path),)
+    (log,) = queue_place.queue_logs(site.setup())
+    assert isinstance(log, SharedLog) and (log, log.db) == (str(site.log_path), site.path)
 
     sending = json.loads(site.run("transports", site.path, "--json").stdout)
     (sent,) = [transport for transport in sending["transports"] if transport["totals"]["attempts"]]
@@ -231,7 +231,6 @@ def test_mails_wait_for_a_missing_template(site: Site) -> None:
     site.settle(mailLastRefill="1000")
     assert any(line.startswith("user mails wait: ") for line in queue_facts(site.setup()).warnings)
     assert "user.txt" in queue_shut(site.setup(), "user")
-
     # Without any configuration it is ZGB's own worker that sends, if one runs.
     setup, none = setup_for(queue_config.Config(), site.path, {}), "no template is set"
     for runs in (False, True):
@@ -280,30 +279,6 @@ def test_failed_jobs_are_distinguished_from_pending_ones(site: Site) -> None:
     assert "8-user: failed, expected parked; promote makes it due now" in replay.stderr
     promote = site.run("promote", "--state", "failed", "--apply", "1", *root)
     assert (promote.returncode, promote.stderr) == (0, "")
-
-
-def test_a_shared_log_shows_each_its_lines(queued: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two databases with a job 7-user each, one sent, the other never shows `sent`."""
-    left = str(queued.folder / "data" / "left.db")
-    with closing(sqlite3.connect(queued.path)) as theirs, closing(sqlite3.connect(left)) as copy:
-        theirs.backup(copy)
-    monkeypatch.setenv("HOME", queued.environ["HOME"])
-    setup = queued.setup(left)
-    (place,) = open_places(setup, [left])
-    queue_place.zgb_place(setup).log().write("claimed", job=1, reg=7, type="user", attempt=1)
-    queued.work()
-    events = [line["event"] for line in queued.logged("claimed", "sent")]
-    assert events == ["claimed", "claimed", "sent"]
-    with closing(place.open()) as store:
-        log = lookup.search_logs(place.logs, found(store, "7-user")).log
-    assert log is not None
-    (mentioned,) = [line.text for line in log.lines]
-    assert mentioned.startswith("claimed 7-user job=") and queued.path not in mentioned
-    texts = []
-    for path in place.logs:
-        with closing(RecentLines(path, inf)) as recent:
-            texts += [line.text for line in recent.poll(0.0)]
-    assert [text for text in texts if "7-user" in text or queued.path in text] == [mentioned]
 
 
 def test_a_suspended_transport_is_reported_everywhere(queued: Site) -> None:
@@ -495,8 +470,7 @@ def test_doctor_names_everything_that_is_wrong(site: Site) -> None:
 
 
 def test_doctor_warns_of_a_silent_cron_and_a_public_log(site: Site) -> None:
-    """Of runs that are missing with the line for the crontab; of a log below a web root, which may
-    be read by everybody, and not of one beside the database."""
+    """Runs that are missing, with the line for the crontab; a log below a web root."""
     site.make(7)
     for key, value, words in (
         ("mailLastRefill", "1000", "the last run was"),
@@ -532,7 +506,6 @@ def test_doctor_names_missing_columns(site: Site) -> None:
             site.sql(change)
         output = site.doctor().stdout
         assert all(text in output for text in texts), output
-
     site.settle(mailRedirectToSchumbi="0")
     assert site.findings() == (0, {})
     columns = "registration_number, mail_type, status, attempts, next_attempt_at, locked_until"

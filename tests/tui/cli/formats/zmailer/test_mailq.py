@@ -131,17 +131,6 @@ def test_a_password_is_no_argument(running: RunningServer, spooldeck: Run, tmp_p
     assert spooldeck("--config", str(tmp_path / "config.yaml"), *words, "root").returncode == 0
 
 
-def test_wrong_options_are_one_line(spooldeck: Run) -> None:
-    """An unknown option, a second address and a port that is no number are refused."""
-    for words, message in (
-        (("-x",), "expected -Q -v -c -h -U -p"),
-        (("a", "b"), "b: expected one ADDRESS"),
-        (("-p", "mailq"), "expected a port or the path of a socket"),
-    ):
-        done = spooldeck("zmailer", "mailq", *words)
-        assert (done.returncode, message in done.stderr) == (64, True)
-
-
 def test_a_deletion_adds_the_other_threads_of_the_message(
     running: RunningServer, spooldeck: Run, tmp_path: Path
 ) -> None:

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import queue_config
 from engine.formats.base.format import Setup
-from engine.formats.known_formats import setup_for
 from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.mail.host import this_host
 from tests.console_operator import an_operator
@@ -97,19 +95,6 @@ def test_the_commands_work_on_a_spool(spool: Spool, run: Output) -> None:
     assert not list((spool.root / ".spooldeck" / "kept").rglob("10*"))
 
 
-async def test_the_console_follows_a_spool(spool: Spool) -> None:
-    """A message that comes, and one that the scheduler has finished, change the list by events."""
-    (place,) = await asyncio.to_thread(
-        lambda: open_places(setup_for(queue_config.Config(), "", {}), [str(spool.root)])
-    )
-    async with an_operator(place, size=(120, 40), clock=time.time) as operator:
-        await operator.sees("1001/91", "1001/137", "waiting")
-        path = await asyncio.to_thread(spool.put, 1004, recipient())
-        await operator.sees("1004/91")
-        await asyncio.to_thread(spool.finish, path)
-        await operator.until(lambda: "1004/91" not in operator.text)
-
-
 def test_a_configuration_is_checked_and_explained(tmp_path: Path, spooldeck: Run) -> None:
     """`check` prints each error with its place, or the clauses; `why` the lines of each setting."""
     path = tmp_path / "scheduler.cf"
@@ -163,12 +148,15 @@ def test_a_statistics_log_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == f"spooldeck: {tmp_path}: Is a directory\n"
 
 
-def test_a_configuration_that_is_not_there_is_one_line(spooldeck: Run) -> None:
+def test_wrong_words_are_one_line(spooldeck: Run) -> None:
     """With what was expected."""
     for words, code, message in (
         ("why smtp", 64, "MAILSHARE is not set"),
         ("why smtp --conf /dev/null", 64, "expected CHANNEL/HOST"),
         ("check /nothing/here", 78, "No such file"),
+        ("mailq -x", 64, "expected -Q -v -c -h -U -p"),
+        ("mailq a b", 64, "b: expected one ADDRESS"),
+        ("mailq -p mailq", 64, "expected a port or the path of a socket"),
     ):
         done = spooldeck("zmailer", *words.split())
         assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr

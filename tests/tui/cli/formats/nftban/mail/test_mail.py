@@ -298,18 +298,16 @@ def test_without_a_transport_mail_is_spooled_and_waits(place: MailPlace) -> None
 @each(
     ("name", "value"),
     [
-        *(("NFTBAN_MAIL_METHOD", method) for method in ("smtp", "emulate", "memory")),
+        ("NFTBAN_MAIL_METHOD", "smtp"),
+        ("NFTBAN_MAIL_METHOD", "memory"),
         ("NFTBAN_SMTP_PORT", "abc"),
-        ("NFTBAN_MAIL_RETRY_ATTEMPTS", "0"),
         ("NFTBAN_MAIL_RETRY_BACKOFF", "5s"),
-        ("NFTBAN_MAIL_MAX_FILE_SIZE", "10M"),
         ("NFTBAN_MAIL_ALLOWED_PATHS", "reports"),
     ],
     place=MailPlace,
 )
 def test_a_wrong_setting_loses_no_mail(place: MailPlace, name: str, value: str) -> None:
-    """The mail is spooled and queued, the caller and the log get the reason; once the setting is
-    corrected the mail is delivered."""
+    """It is spooled, caller and log get the reason; with the setting corrected it is delivered."""
     run = place.mail("send-with-retry", "the disk is full", TO, **{name: value})
     waiting, task = place.run("queue", "process-next", **{name: value}), place.task()
     with place.served() as server:
@@ -331,8 +329,6 @@ NOT_SENT = "^✗ Failed to send email: .*"
     ("words", "settings", "code", "message"),
     [
         ("send -- hello a@b@example.com", {}, 1, f"{NOT_SENT}more than one @"),
-        ("send -- hello -C/tmp/evil@example.com", {}, 1, f"{NOT_SENT}begins with a dash"),
-        ("send -- hello 'a@b.c\nb@b.c'", {}, 1, f"{NOT_SENT}a space or a control character"),
         ("send -- /etc/hostname a@example.com", {}, 1, f"{NOT_SENT}outside the folders"),
         ("send -- hello", {}, 1, f"{NOT_SENT}no recipient is named, and none is configured"),
         *((f"{word}", {}, 64, "expected CONTENT") for word in ("send", "send-with-retry")),
@@ -347,8 +343,7 @@ NOT_SENT = "^✗ Failed to send email: .*"
 def test_mail_that_may_not_be_sent_is_one_line(
     place: MailPlace, words: str, settings: dict[str, str], code: int, message: str
 ) -> None:
-    """One attempt refuses a wrong address or a foreign file, and both commands a wrong command
-    line: nothing is attempted or spooled."""
+    """One attempt refuses a wrong address or a foreign file; nothing is attempted or spooled."""
     run = place.mail(*shlex.split(words), **settings)
     assert (run.returncode, run.stdout, run.stderr.count("\n")) == (code, "", 1)
     assert re.search(message, run.stderr)
@@ -362,7 +357,6 @@ def test_mail_that_may_not_be_sent_is_one_line(
         ("hello ''", {"NFTBAN_MAIL_RECIPIENT": "root@localhost"}, "root@localhost", State.DEAD),
         ("hello", {}, "", State.DEAD),
         ("/etc/hostname a@example.com", {}, TO, State.DEAD),
-        ("hello", {"NFTBAN_MAIL_RECIPIENT": "a@example.com\nb"}, "", State.DEAD),
         ("hello a@example.com", {"NFTBAN_QUEUE_MAX_RETRIES": "abc"}, TO, State.PENDING),
         ("'' a@example.com", {}, TO, State.PENDING),
     ],
@@ -371,8 +365,7 @@ def test_mail_that_may_not_be_sent_is_one_line(
 def test_send_with_retry_keeps_what_it_cannot_send(
     place: MailPlace, words: str, settings: dict[str, str], to: str, state: State
 ) -> None:
-    """Exit 1 means kept: a wrong recipient, none, a foreign file and no content, and a fault
-    elsewhere in the configuration. What no attempt can send becomes dead at its first run."""
+    """Exit 1 means kept; what no attempt can send becomes dead at its first run."""
     run = place.mail("send-with-retry", *shlex.split(words), **settings)
     with place.unserved():
         place.work()
@@ -382,8 +375,7 @@ def test_send_with_retry_keeps_what_it_cannot_send(
 
 
 def test_a_broken_configuration_file_loses_no_mail(place: MailPlace) -> None:
-    """With an unknown key, bad YAML or a file that others can change, the mail is kept by what is
-    valid of the file, and sent once it is corrected; another command is refused."""
+    """It is kept by what is valid of the file, and sent later; another command is refused."""
     place.config.write_text(f"queue: {{mail_spool: {place.mails}, max_retries: x}}\n")
     kept = [place.mail("send-with-retry", "one", TO)]
     place.config.write_text("queue: [\n")
@@ -405,8 +397,7 @@ def test_a_broken_configuration_file_loses_no_mail(place: MailPlace) -> None:
 
 
 def test_words_from_standard_input_have_no_limit(place: MailPlace) -> None:
-    """With --null, content above the limit of an argument, a recipient list and the subject come by
-    standard input; exit 3 is a mail that was kept."""
+    """With --null, recipients, subject and content come by standard input; exit 3: kept."""
     words = f"{TO},b@example.com\0Disk\0{'x' * 200_000}"
     with place.served(rcpt=["", "550 5.1.1 no"]) as server:
         run = place.mail("send-with-retry", "--null", stdin=words)
@@ -466,8 +457,7 @@ def test_unknown_refusals_are_not_shown_as_none(place: MailPlace) -> None:
 
 @each("runs", [0, 1], place=MailPlace)
 def test_a_mended_mail_is_no_refused_one(place: MailPlace, runs: int) -> None:
-    """After `mail spool retry --to` the alert of a refused mail goes, also if its task became dead
-    before; that of another mail stays."""
+    """After `mail spool retry --to` the alert of a refused mail goes; that of another stays."""
     for _ in range(2):
         place.mail("send-with-retry", "x", "root@localhost", NFTBAN_MAIL_METHOD="curl")
     for _ in range(2 * runs):
@@ -497,8 +487,7 @@ SECRET = "redis://user:secret@host/0"
     place=MailPlace,
 )
 def test_only_mail_texts_may_have_passwords(place: MailPlace, words: str, is_refused: bool) -> None:
-    """In content, recipient and subject a URL with a password is text; elsewhere it names a place:
-    it is refused and not repeated."""
+    """In a mail a URL with a password is text; elsewhere it is refused and not repeated."""
     run = place.mail(*words.split())
     assert (run.returncode == 64) is is_refused, run.stderr
     assert ("password on the command line" in run.stderr) is is_refused
@@ -506,8 +495,7 @@ def test_only_mail_texts_may_have_passwords(place: MailPlace, words: str, is_ref
 
 
 def test_a_lost_mail_of_a_list_hides_no_other_result(place: MailPlace) -> None:
-    """Of three recipients one is sent to, and the loss of the others is printed and in syslog, once
-    for each: the caller knows which mails it must repeat."""
+    """Each loss is printed and in syslog once: the caller knows which mails to repeat."""
     place.break_spool()
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog,
@@ -633,8 +621,7 @@ def test_a_mail_that_may_have_arrived_is_not_called_unsent(place: MailPlace, wor
 
 
 def test_an_accepted_mail_is_exit_0_though_output_fails(place: MailPlace) -> None:
-    """With a full disk behind standard output, or a locale without ✓, a script that trusts the exit
-    code does not send the mail again."""
+    """With a full disk behind standard output, or a locale without ✓, it is not sent again."""
     words = ("mail", "send", "hello", TO)
     with place.served() as server, Path("/dev/full").open("w") as full:
         lost = place.run_apart(*words, capture_output=False, stdout=full, stderr=subprocess.PIPE)
@@ -646,8 +633,7 @@ def test_an_accepted_mail_is_exit_0_though_output_fails(place: MailPlace) -> Non
 
 
 def test_send_makes_one_attempt(place: MailPlace) -> None:
-    """Failure is one line with the reason and exit 1, nothing is spooled; `-` reads text from
-    standard input, never a path, up to the largest size of a file."""
+    """Failure is one line and exit 1; `-` reads a text, never a path, up to the largest size."""
     with place.served(rcpt=["450 4.2.1 later"]) as server:
         failed = place.mail("send", "hello", "admin@example.com")
         sent = place.mail("send", "hello", "--subject", "mine", NFTBAN_MAIL_RECIPIENT=TO)
@@ -695,8 +681,7 @@ def test_a_test_mail_prints_each_step(place: MailPlace) -> None:
 
 
 def test_mail_status(place: MailPlace) -> None:
-    """Exit 0 with a transport, 1 without any, 2 if the transport is suspended; counts and reasons
-    as text and as JSON. `mail test --transport` tries a suspended one."""
+    """Exit 1 without a transport, 2 if it is suspended; `mail test --transport` tries that one."""
     nothing = place.mail("status")
     with place.served() as server:
         place.mail("send", "hello", TO)
@@ -718,27 +703,8 @@ def test_mail_status(place: MailPlace) -> None:
     assert f"though suspended by {US} since" in tried.stdout
 
 
-@each(
-    ("name", "value", "line"),
-    [
-        ("RECIPIENT", "foo,bar@x.de", "recipient  foo,bar@x.de: 'foo' has no domain"),
-        ("SENDER", "foo bar@x.de", "sender     'foo bar@...' contains a space"),
-    ],
-    place=MailPlace,
-)
-def test_status_names_a_wrong_address(place: MailPlace, name: str, value: str, line: str) -> None:
-    """With a wrong address it is exit 2, with any transport installed."""
-    place.environ["NFTBAN_SENDER" if name == "SENDER" else "NFTBAN_MAIL_RECIPIENT"] = value
-    with place.served():
-        run, answer = place.mail("status"), place.json("mail", "status")
-    assert run.returncode == 2
-    assert line in run.stdout and "transport  curl" in run.stdout
-    assert list(answer["problems"]) == [line.split()[0]]
-
-
 def test_mail_status_with_files_missing_or_replaced(place: MailPlace) -> None:
-    """A link in the place of the spool or of a counter is not followed and a FIFO not waited for;
-    everything else is still printed, with the path and the way out. A missing queue comes first."""
+    """No link is followed, no FIFO waited for; the rest is printed, with the way out."""
     counters = place.root / "metrics" / "counters"
     (place.folder / "secret").write_text("hunter2\n")
     (counters / "mail_last_failure_ts").write_text("1795170000\n")
@@ -780,7 +746,6 @@ def test_a_transport_that_does_not_run_is_exit_2(place: MailPlace) -> None:
     reasons = [describe_no_transport(MailSettings(), unused, {}) for unused in (both, why)]
     stopped = "no mail transport: postfix: Postfix is not running"
     assert reasons == [stopped, "no mail transport is set up"]
-
     program = a_script(place.folder / "sendmail", "")
     place.config.write_text(f"mail: {{programs: {{postfix: {program}, sendmail: {program}}}}}\n")
     place.environ["NFTBAN_MAIL_METHOD"] = ""
@@ -792,8 +757,7 @@ def test_a_transport_that_does_not_run_is_exit_2(place: MailPlace) -> None:
 
 
 def test_a_suspended_transport_sends_nothing_until_it_is_resumed(place: MailPlace) -> None:
-    """New mail is spooled, and tasks wait unclaimed and name the reason; resumed, all goes out.
-    Without an attempt too, the metrics show the waiting mail and which transport is selected."""
+    """New mail is spooled and tasks wait with the reason; the metrics follow each step."""
     prom = place.root / "metrics" / "mail.prom"
     selected = []
 
@@ -846,9 +810,7 @@ def test_suspend_and_resume_are_in_the_journal(place: MailPlace) -> None:
 
 
 def test_suspend_that_is_refused(place: MailPlace) -> None:
-    """Without the reason that the configuration requires it is 64; where a file cannot be written
-    its path is printed, and the journal records that nothing was done; without a journal nothing is
-    suspended."""
+    """Without a required reason 64; without a file or a journal nothing is suspended."""
     place.config.write_text("require_reason: true\n")
     without = place.mail("suspend", "curl")
     given = [place.mail(*words.split()).returncode for words in ("suspend curl x", "resume curl")]
@@ -870,17 +832,10 @@ def test_suspend_that_is_refused(place: MailPlace) -> None:
     assert Suspensions(f"{place.staging}/suspended").read() == {}
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["junk", *(f'{{"curl": {{"since": {n}}}}}' for n in ("1" + "0" * 400, "NaN", "1e300"))],
-    ids=["junk", "huge", "NaN", "far"],
-)
-def test_a_damaged_list_of_suspensions_suspends_all_and_loses_no_mail(
-    place: MailPlace, text: str
-) -> None:
+def test_a_damaged_list_of_suspensions_suspends_all_and_loses_no_mail(place: MailPlace) -> None:
     """Nothing is sent, mail is spooled, and each command names the file."""
     path = place.staging / "suspended"
-    path.write_text(text)
+    path.write_text('{"curl": {"since": NaN}}')
     with place.served() as server:
         send, mail_status = place.mail("send", "hello", TO), place.mail("status")
         spooled = place.mail("send-with-retry", "hello", TO)
@@ -923,8 +878,7 @@ def test_mail_setup_writes_the_contracts_lines(place: MailPlace, local: Path) ->
 
 
 def test_mail_setup_keeps_other_lines_modes_and_a_copy(place: MailPlace, local: Path) -> None:
-    """Only its two values change, and the old file is kept, readable by its owner only. The same
-    command again changes nothing. A password is not printed, however it is quoted."""
+    """Only two values change; the old file is kept for its owner; no password is printed."""
     secret = 'NFTBAN_SMTP_PASS="hunter2"\n'
     before = f"{secret}export NFTBAN_MAIL_RECIPIENT=old@example.com # who\n"
     local.write_text(before)
@@ -1004,8 +958,7 @@ def test_mail_setup_refuses_a_file_in_which_its_lines_would_not_count(
 
 
 def test_mail_setup_refuses_or_warns(place: MailPlace) -> None:
-    """A bad address or a missing folder is one line; a recipient in the environment goes before the
-    file, which is a warning. A dry run gives the same answers, and writes nothing."""
+    """A wrong address or folder is one line; a recipient of the environment is a warning."""
     for words in ([NEW], [NEW, "--dry-run"]):
         run = place.setup(*words)
         assert (run.returncode, run.stdout, run.stderr.count("\n")) == (69, "", 1)
@@ -1024,27 +977,15 @@ def test_mail_setup_refuses_or_warns(place: MailPlace) -> None:
 # ---- the worker
 
 
-RATE = "{per_hour: 1, burst: 1}"
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (f"{YAML}handlers: {{mail_send: {{rate: {RATE}}}}}\n", ""),
-        (
-            f"mail: {{plain_hosts: ['{HOST}'], rates: {{curl: {RATE}}}}}\n",
-            "no token for transport curl for mail_send; next token ",
-        ),
-    ],
-    ids=["of the handler", "of the transport"],
-)
-def test_a_rate_limits_mail(place: MailPlace, settings: str, message: str) -> None:
+def test_a_rate_limits_mail(place: MailPlace) -> None:
     """One token sends one of two mails; the worker knows when a transport gets its next token."""
-    place.config.write_text(settings)
+    rates = "rates: {curl: {per_hour: 1, burst: 1}}"
+    place.config.write_text(f"mail: {{plain_hosts: ['{HOST}'], {rates}}}\n")
     for _ in range(2):
         place.spool()
     with place.served() as server:
         run = place.run_apart("queue", "work", "--until-idle")
+    message = "no token for transport curl for mail_send; next token "
     assert (run.returncode, message in run.stderr) == (0, True)
     assert len(server.mails) == len(place.tasks()) == len(place.spooled) == 1
 
@@ -1083,14 +1024,6 @@ def test_a_worker_checks_each_minute_how_mail_is_sent(place: MailPlace) -> None:
     assert messages[-1].endswith("the method is none")
 
 
-def test_a_handler_for_mail(place: MailPlace) -> None:
-    """With a command of its own no transport is needed."""
-    place.config.write_text("handlers: {mail_send: {command: ['true']}}\n")
-    place.spool()
-    run = place.run_apart("queue", "process-next")
-    assert (run.returncode, place.tasks()) == (0, [])
-
-
 def test_without_due_mail_no_module_of_mail_is_imported(place: MailPlace) -> None:
     """A timer's run on other tasks costs no start of the mail transports."""
     code = "import sys; from tui.cli import main; main(sys.argv[1:]); print(*sys.modules)"
@@ -1115,8 +1048,7 @@ def test_the_password_is_in_no_printed_command(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_doctor_checks_mail(place: MailPlace) -> None:
-    """It finds waiting mail without a transport, mail without a task, a broken mail and a password
-    that others may read; a mail with its task and a transport is no problem."""
+    """Waiting mail without transport or task, a broken mail, a password others may read."""
     place.spool()
     environ = dict(place.environ)
     with place.served():
@@ -1124,7 +1056,6 @@ def test_the_doctor_checks_mail(place: MailPlace) -> None:
     place.environ = environ
     states = {line.split()[1]: line.split()[0] for line in output.splitlines() if line[0] != " "}
     assert (states["mail"], states["spool"], states["kinds"]) == ("ok", "ok", "ok")
-
     lost, broken = place.spool(task=False), "mail-20260107T120102Z-broken"
     (place.mails / broken).mkdir()
     secret = place.folder / "secret"
@@ -1146,8 +1077,7 @@ def test_the_doctor_checks_mail(place: MailPlace) -> None:
 def test_setup_without_nftban_writes_our_own_configuration(
     place: MailPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where NFTBan is not installed one command sets the recipient of every queue, for every user;
-    a dry run writes nothing."""
+    """One command sets the recipient of every queue, for every user; a dry run writes nothing."""
     own = tmp_path / "etc" / "spooldeck"
     own.parent.mkdir(mode=0o755)
     monkeypatch.setattr(nftban_variables, "CONFIG_DIR", str(tmp_path / "nftban"))
@@ -1163,8 +1093,18 @@ def test_setup_without_nftban_writes_our_own_configuration(
     assert "recipient  ops@example.com\n" in place.mail("status").stdout
 
 
-def test_the_doctor_names_where_a_wrong_address_is_set(place: MailPlace, local: Path) -> None:
-    """The file with its line, the variable of the environment, or the key of the configuration."""
+def test_a_wrong_address_is_named_with_its_source(place: MailPlace, local: Path) -> None:
+    """`status` is exit 2 with any transport; the doctor has the file with its line, the variable of
+    the environment, or the key of the configuration."""
+    with place.served():
+        for name, value, line in (
+            ("NFTBAN_MAIL_RECIPIENT", "foo,bar@x.de", "recipient  foo,bar@x.de: 'foo' has no dom"),
+            ("NFTBAN_SENDER", "foo bar@x.de", "sender     'foo bar@...' contains a space"),
+        ):
+            run = place.mail("status", **{name: value})
+            answer = place.json("mail", "status", **{name: value})
+            assert (run.returncode, list(answer["problems"])) == (2, [line.split()[0]])
+            assert line in run.stdout and "transport  curl" in run.stdout
     conf = local.with_name("mail.conf")
     conf.write_text('# mail\nNFTBAN_MAIL_RECIPIENT="foo,bar@x.de"\n')
     etc = {"NFTBAN_CONFIG_DIR": str(place.etc)}
