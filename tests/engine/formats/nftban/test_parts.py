@@ -139,17 +139,14 @@ def test_what_is_no_plain_file_is_not_opened(spool: SpoolFolders, mail: Path) ->
 
 def test_a_payload_elsewhere_is_not_read(spool: SpoolFolders) -> None:
     """Of a payload outside of the mail spool nothing is shown but the reason."""
-    Path(spool.mail_spool, "ln").symlink_to("/etc")
-    for payload, why in {
-        **dict.fromkeys(("/etc/passwd", "{}-evil/x", "{}/../secret"), "is not a plain path below"),
-        "{}/ln/passwd": "is behind ln, a symbolic link or not a folder",
-        "{}/mail-9/meta.sh": "is not there",
-    }.items():
-        a_task(spool, payload.format(spool.mail_spool))
+    for payload, why in (
+        ("/etc/passwd", "is not a plain path below"),
+        (f"{spool.mail_spool}/mail-9/meta.sh", "is not there"),
+    ):
+        a_task(spool, payload)
         store = opened(spool)
         part = parts(store)["payload"]
-        assert why in part.refusal, payload
-        assert part.size is None and not part.facts
+        assert (why in part.refusal, part.size, part.facts) == (True, None, ())
         with pytest.raises((Gone, Unsupported)):
             read(store, "payload")
 

@@ -97,12 +97,16 @@ def test_what_is_no_plain_file_stays(spool: SpoolFolders, mail: Path, tmp_path: 
         ("{spool}/deep/mail-1/meta.sh", "deep/mail-1/meta.sh"),
         ("{spool}/meta.sh", "meta.sh"),
         ("{spool}/mail-link/meta.sh", ""),
+        ("{spool}/mail-1/link.sh", "mail-1/link.sh"),  # not what it leads to
         ("{spool}/mail-1/../mail-1/meta.sh", ""),
+        ("{spool}/mail-1", ""),
         ("{elsewhere}/mail-1/meta.sh", ""),
+        ("mail-1/meta.sh", ""),
     ],
 )
 def test_of_another_payload_the_file_alone_goes(tmp_path: Path, payload: str, goes: str) -> None:
-    """Only meta.sh in a folder of the mail spool itself means a whole mail."""
+    """Only meta.sh in a folder of the mail spool itself means a whole mail; of a payload that is
+    not plainly below the mail spool, or without a mail spool, nothing goes."""
     spool, elsewhere = new_spool(tmp_path / "data"), tmp_path / "elsewhere"
     root = Path(spool.mail_spool)
     folders = ("mail-1", "deep/mail-1", "other")
@@ -111,10 +115,15 @@ def test_of_another_payload_the_file_alone_goes(tmp_path: Path, payload: str, go
         (folder / "meta.sh").write_text("m")
         (folder / "body.txt").write_text("b")
     (root / "mail-link").symlink_to(elsewhere / "mail-1")
-    before, store = {*root.rglob("*"), *elsewhere.rglob("*")}, opened(spool)
-    store.swap(put(spool, store, payload.format(spool=root, elsewhere=elsewhere)), None)
-    gone = before - {*root.rglob("*"), *elsewhere.rglob("*")}
-    assert gone == ({root / goes} if goes else set())
+    (root / "mail-1" / "link.sh").symlink_to(elsewhere / "meta.sh")
+    before = {*root.rglob("*"), *elsewhere.rglob("*")}
+    named = payload.format(spool=root, elsewhere=elsewhere)
+    for mail_spool, gone in (("", ""), (spool.mail_spool, goes)):
+        store = opened(spool, mail_spool=mail_spool)
+        store.swap(put(spool, store, named), None)
+        assert list(store.scan()) == []
+        left = {*root.rglob("*"), *elsewhere.rglob("*")}
+        assert before - left == ({root / gone} if gone else set())
 
 
 def test_a_task_weighs_what_would_go_with_it(spool: SpoolFolders, mail: Path) -> None:

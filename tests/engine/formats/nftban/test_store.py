@@ -646,49 +646,6 @@ def test_several_recover_at_the_same_time(spool: SpoolFolders) -> None:
     assert problems_in(opened(spool)) == {}
 
 
-PAYLOADS = [
-    ("{mails}/mail-1/meta.sh", True),
-    *(
-        (payload, False)
-        for payload in (
-            "{outside}/meta.sh",
-            "{mails}/mail-1/../../../outside/meta.sh",
-            "{mails}/mail-1/../mail-1/meta.sh",
-            "{mails}/link/meta.sh",
-            "{mails}/mail-1/link.sh",
-            "{mails}",
-            "{mails}/mail-1",
-            "{mails}-evil/meta.sh",
-            "{mails}//mail-1/meta.sh",
-            "mail-1/meta.sh",
-        )
-    ),
-    ("{mails}/mail-1/meta.sh", None),
-]
-"""A payload as a task names it, and whether it is removed with its task; None: no mail spool."""
-
-
-@each(("named", "goes"), PAYLOADS)
-def test_only_payloads_in_the_mail_spool_go(tmp_path: Path, named: str, goes: bool | None) -> None:
-    """With its task goes a payload plainly below the mail spool, if there is one; no other file."""
-    spool, outside = new_spool(tmp_path / "data"), tmp_path / "outside"
-    mail = Path(spool.mail_spool, "mail-1")
-    for folder in (mail, outside):
-        folder.mkdir()
-        (folder / "meta.sh").write_text("precious\n")
-    Path(spool.mail_spool, "link").symlink_to(outside)
-    (mail / "link.sh").symlink_to(outside / "meta.sh")
-    payload = named.format(mails=spool.mail_spool, outside=outside)
-    record = task_format.new_record(a_task())._replace(payload=payload)  # as others write it
-    Path(spool.pending, NAME).write_bytes(task_format.render_task(record))
-    store = opened(spool if goes is not None else spool._replace(mail_spool=""))
-    (task,) = store.take(NOW, "me", 1)
-    store.swap(task, None)
-    assert list(store.scan()) == []
-    assert (mail / "meta.sh").exists() is not bool(goes)
-    assert (outside / "meta.sh").exists()
-
-
 @each(
     ("start", "end"),
     [
