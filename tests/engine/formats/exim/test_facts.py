@@ -2,8 +2,6 @@
 
 from contextlib import closing
 
-import pytest
-
 from engine.formats.exim import facts, rules
 from engine.formats.exim.facts import LastListing, QueueCounts
 from engine.formats.exim.place import check_place, find_exim
@@ -13,6 +11,7 @@ from engine.places.place import WholeQueueFigures
 from engine.programs.prefix import Prefix
 from tests.engine.formats.exim.exim_places import USER, a_prefix, open_by, setup_of, tasks_of
 from tests.exim_server import EximServer, Sink
+from tests.tables import each
 
 
 def figures_of(exim: EximServer, counts: QueueCounts | None) -> WholeQueueFigures:
@@ -142,7 +141,7 @@ def test_the_doctor_of_a_user_and_of_a_name_that_is_not_configured(exim: EximSer
     assert check == "program" and "jail" in finding.problem
 
 
-@pytest.mark.parametrize(
+@each(
     ("log", "warning"),
     [
         ("10:00:00 Start queue run: pid=1\n10:05:00 x\n", ""),

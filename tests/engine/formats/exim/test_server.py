@@ -27,6 +27,7 @@ from tests.engine.formats.exim.exim_places import (
     undo_last,
 )
 from tests.exim_server import EximServer, Sink, wait_until
+from tests.tables import each
 from tui.plan.plan_lines import requests_text, result_lines
 
 
@@ -50,8 +51,10 @@ def test_messages_have_their_fields(exim: EximServer) -> None:
 
 
 def test_odd_addresses_and_flags(exim: EximServer) -> None:
-    """Quoted local parts, a login and a frozen flag in one line, and U+202E are shown safely."""
-    exim.configure("local_from_check = true\nuntrusted_set_sender = *\n")
+    """Quoted local parts, a login and a frozen flag in one line, and U+202E are shown safely; a
+    frozen message has the time at which Exim cancels it."""
+    more = "local_from_check = true\nuntrusted_set_sender = *\ntimeout_frozen_after = 7d\n"
+    exim.configure(more)
     odd = ['"we\\"ird\\\\"@a.test', '"> (web) *** frozen ***"@a.test', "\u202ebob@a.test"]
     for address in odd:
         exim.submit(recipients=[address])
@@ -59,6 +62,7 @@ def test_odd_addresses_and_flags(exim: EximServer) -> None:
     with opened(exim) as store:
         tasks = tasks_of(store).values()
     assert {task.state for task in tasks} == {State.HELD}
+    assert all("Exim cancels frozen mail then" in t.extra["frozen until"] for t in tasks)
     assert {task.destination for task in tasks} >= {*odd[:2]}
     assert all(task.destination.isprintable() for task in tasks)
 
@@ -90,17 +94,6 @@ def test_purge_and_undo_keep_every_byte(exim: EximServer, more: str) -> None:
         assert exim.ids("spooldeck-trash") == []
         assert states_of(store) == {State.PENDING: 200, State.HELD: 100}
     assert exim.digests() == before
-
-
-def test_the_revision_of_a_purged_message_shows_whether_it_is_frozen(exim: EximServer) -> None:
-    """Another operator may freeze it between the check and the act: `-MG` moves it all the same."""
-    ids = exim.submit(number=2)
-    with opened(exim) as store:
-        tasks = tasks_of(store)
-        exim.run("-Mf", ids[0])
-        purged = tasks[ids[0]]._replace(state=State.TRASH)
-        result = server_of(exim).act([*tasks.values()], purged)
-        assert result.done == {ident: task.rev for ident, task in tasks_of(store).items()}
 
 
 def test_a_message_in_delivery_is_not_purged(exim: EximServer, slow: Sink) -> None:
@@ -162,13 +155,6 @@ def test_an_old_message_is_not_held(exim: EximServer) -> None:
         assert exim.log_lines(f"{ident} cancelled by timeout_frozen_after")
 
 
-def test_a_held_message_shows_when_exim_cancels_it(exim: EximServer) -> None:
-    """A frozen message has the time at which Exim cancels it, by its arrival."""
-    exim.configure("timeout_frozen_after = 7d\n")
-    exim.run("-Mf", *exim.submit())
-    assert "Exim cancels frozen mail then" in task_in(exim).extra["frozen until"]
-
-
 def test_other_operators_in_a_plan(exim: EximServer) -> None:
     """Each planned row that others thawed or removed is accounted for; no other is touched."""
     ids = exim.submit(number=60)
@@ -194,22 +180,20 @@ def test_bounce(exim: EximServer) -> None:
     assert len(exim.log_lines("cancelled by root")) == 2
 
 
-@pytest.mark.parametrize(
-    ("verb", "answer", "why"),
-    [
-        ("bounce", "echo 'exim: permission denied' >&2; exit 1", "exim: permission denied"),
-        ("bounce", "exit 1", "exim -Mg ended with status 1"),
-        ("bounce", "exit 0", "still in the queue: Exim names no reason, see its main log"),
-        ("promote", "echo 'exim: permission denied' >&2; exit 1", "exim: permission denied"),
-    ],
-)
-def test_an_act_in_vain_has_a_reason(exim: EximServer, verb: str, answer: str, why: str) -> None:
+def test_an_act_in_vain_has_a_reason(exim: EximServer) -> None:
     """The line or the status of the program; a message that is there is not called locked."""
     (ident,) = exim.submit()
-    task, option = task_in(exim), {"bounce": "-Mg", "promote": "-M"}[verb]
-    script = a_prefix(exim, f"*' {option} '*) {answer}")
-    result = server_of(exim, script).act([task], VERBS[verb].function(task, 0.0))
-    assert result == ActResult(refused={ident: why})
+    task, options = task_in(exim), {"bounce": "-Mg", "promote": "-M"}
+    denied = "echo 'exim: permission denied' >&2; exit 1"
+    for verb, answer, why in (
+        ("bounce", denied, "exim: permission denied"),
+        ("bounce", "exit 1", "exim -Mg ended with status 1"),
+        ("bounce", "exit 0", "still in the queue: Exim names no reason, see its main log"),
+        ("promote", denied, "exim: permission denied"),
+    ):
+        script = a_prefix(exim, f"*' {options[verb]} '*) {answer}")
+        result = server_of(exim, script).act([task], VERBS[verb].function(task, 0.0))
+        assert result == ActResult(refused={ident: why}), answer
 
 
 def test_damaged_spool_files(exim: EximServer) -> None:
@@ -268,25 +252,18 @@ def test_expunge_only_after_a_day(exim: EximServer) -> None:
 
 
 def test_what_was_moved_again_by_hand_is_kept(exim: EximServer) -> None:
-    """A record of ours that is older than the move does not allow to delete a message."""
+    """A record of ours that is older than the move does not allow to delete a message; that our
+    clock differs from the one of the host does not hide what we moved."""
     (ident,) = exim.submit()
-    with opened(exim) as store:
+    with closing(open_store(setup_of(exim), clock=lambda: 1e9)) as store:
         apply(store, exim.state, "purge", tasks_of(store))
+        assert tasks_of(store)[ident].extra["moved by"] == "spooldeck"
         exim.run("-qGspooldeck-trash", "-MG", "", ident)
         exim.run("-MG", "spooldeck-trash", ident)
         record = exim.state / "trash.moved"
         lines = record.read_text()
         record.write_text(lines.replace(lines.split()[1], "1000"))
         assert tasks_of(store)[ident].extra["moved by"] != "spooldeck"
-
-
-def test_another_clock_there_does_not_hide_what_we_moved(exim: EximServer) -> None:
-    """If our clock differs from the one of the host, what we moved is still known as ours."""
-    exim.submit()
-    with closing(open_store(setup_of(exim), clock=lambda: 1e9)) as store:
-        apply(store, exim.state, "purge", tasks_of(store))
-        (task,) = tasks_of(store).values()
-    assert task.extra["moved by"] == "spooldeck"
 
 
 @pytest.mark.parametrize(("seconds", "note"), [(60.0, "ended"), (0.0, "still delivering")])
@@ -306,14 +283,19 @@ def test_promote_delivers_once(
     assert exim.log_lines(f"{ident} => x@slow.example.test")
 
 
-def test_a_message_that_was_frozen_after_its_check_is_not_started(exim: EximServer) -> None:
-    """`-M` would thaw a message that another operator has frozen since it was looked at."""
-    (ident,) = exim.submit()
-    task = task_in(exim)
-    exim.run("-Mf", ident)
-    result = server_of(exim).act([task], task._replace(due=0.0))
-    assert result.refused == {ident: "changed: not queued any more"}
-    assert "*** frozen ***" in exim.listing()
+def test_a_message_that_was_frozen_after_its_check(exim: EximServer) -> None:
+    """`-M` would thaw it: it is not started. `-MG` moves it all the same, and its revision shows
+    that it is frozen."""
+    ident, other = exim.submit(number=2)
+    with opened(exim) as store:
+        tasks = tasks_of(store)
+        task = tasks[ident]
+        exim.run("-Mf", ident)
+        result = server_of(exim).act([task], task._replace(due=0.0))
+        assert result.refused == {ident: "changed: not queued any more"}
+        assert "*** frozen ***" in exim.listing()
+        result = server_of(exim).act([task, tasks[other]], task._replace(state=State.TRASH))
+        assert result.done == {ident: task.rev for ident, task in tasks_of(store).items()}
 
 
 def test_parts(exim: EximServer) -> None:
@@ -474,7 +456,7 @@ def scripted(exim: EximServer, listing: str) -> Store:
 GOOD = " 1m   345 1xX5UI-0003P1-0V <a@b.test>\\n          c@d.test\\n\\n"
 
 
-@pytest.mark.parametrize(
+@each(
     ("listing", "problem"),
     [
         (f"printf 'Welcome \\033[2J!\\n{GOOD}'", "not a line of a listing: Welcome"),
@@ -492,7 +474,7 @@ def test_garbage_in_a_listing_is_a_problem(exim: EximServer, listing: str, probl
     assert problem in what and what.isprintable()
 
 
-@pytest.mark.parametrize(
+@each(
     ("listing", "reason"),
     [
         (f"printf '{GOOD}'; kill -9 $$", "SIGKILL"),
@@ -514,13 +496,13 @@ def test_as_many_recipients_as_exim_reads(exim: EximServer) -> None:
     assert (len(task.recipients), task.description) == (16_000, "16,000 recipients")
 
 
-@pytest.mark.parametrize("ident", ["ALL", "1xX5UI-0003P1-0V\n", "-Mrm", "../../etc/passwd", ""])
-def test_no_other_text_is_given_to_exim(exim: EximServer, ident: str) -> None:
+def test_no_other_text_is_given_to_exim(exim: EximServer) -> None:
     """An id that is none starts no program."""
     exim.submit()
     with opened(exim) as store:
         (task,) = tasks_of(store).values()
-        assert [*store.verify([(ident, task.state, task.rev)])] == []
-        with pytest.raises((Gone, Unsupported)):
-            store.swap(task._replace(id=ident), task._replace(id=ident, state=State.HELD))
+        for ident in ("ALL", "1xX5UI-0003P1-0V\n", "-Mrm", "../../etc/passwd", ""):
+            assert [*store.verify([(ident, task.state, task.rev)])] == []
+            with pytest.raises((Gone, Unsupported)):
+                store.swap(task._replace(id=ident), task._replace(id=ident, state=State.HELD))
     assert "frozen" not in exim.listing()
