@@ -28,6 +28,7 @@ from engine.operations.notes import Note, Notes
 from engine.operations.plans import RowResult
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules, parse_pace
 from tests.recorder_samples import NOTHING_KNOWN, NOW, a_sample, a_way
+from tests.tables import each
 
 OLD = Path(__file__).parents[1] / "golden" / "old"
 
@@ -119,7 +120,7 @@ UNREAD = make_sample(
 )
 
 
-@pytest.mark.parametrize(("at", "sample"), enumerate((LATER, a_sample(), UNREAD, a_sample())))
+@each(("at", "sample"), enumerate((LATER, a_sample(), UNREAD, a_sample())))
 def test_old_samples_of_the_recorder(at: int, sample: RecordedSample) -> None:
     """Also those without finer words, mails to bad addresses and paused buckets, which no version
     writes any more; the others are written as they were."""

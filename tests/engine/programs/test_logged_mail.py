@@ -1,10 +1,9 @@
 """What the log has about one waiting message, and the rows of it."""
 
-import pytest
-
 from engine.model import State, Task
 from engine.programs.logged_mail import LoggedMail, mail_rows, sum_up_mail
 from engine.programs.mail_log import MailEvent, MailEventKind
+from tests.tables import each
 
 ARRIVAL = MailEvent(1.0, "A", MailEventKind.ARRIVED, account="ann\x1b", client="c[192.0.2.1]")
 
@@ -48,7 +47,7 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     ("state", "account", "logged", "rows"),
     [
         (PENDING, None, SUSPENDED, LONG),

@@ -20,6 +20,7 @@ from engine.programs.mail_server import UNSURE, ActResult, ListedMail, MailServe
 from engine.programs.mail_store import ACCOUNT_READ, COST_FACTOR, LOGGED, SAMPLE_TASKS, MailStore
 from engine.programs.prefix import HERE, Prefix
 from engine.store import Control, Gone, Unavailable, Unsupported
+from tests.tables import each
 
 P, H, T = State.PENDING, State.HELD, State.TRASH
 QUEUES = {"queue": P, "hold": H, "trash": T, "active": State.ACTIVE}
@@ -378,7 +379,7 @@ class Accounts(FakeServer):
         return self.mails.keys() & {*ids}
 
 
-@pytest.mark.parametrize(("cost", "looks"), [(0.0, LOOKS_PER_POLL), (0.5, 1)])
+@each(("cost", "looks"), [(0.0, LOOKS_PER_POLL), (0.5, 1)])
 def test_accounts_are_read_between_listings_within_limits(cost: float, looks: int) -> None:
     """Four looks to a poll, at most 5 % of the time; each message is reported once."""
     server = Accounts(5 * IDS_PER_LOOK, cost)
@@ -426,7 +427,7 @@ def test_accounts_that_cannot_be_read_disturb_nothing() -> None:
     assert len(names_until(server, store, 120.0)) == 3
 
 
-@pytest.mark.parametrize("names", [(), ("queue",)])
+@each("names", [(), ("queue",)])
 def test_a_command_reads_accounts_before_its_scan(names: tuple[str, ...]) -> None:
     """Only if it asks for them; as many as are read from one listing to the next."""
     most = LOOKS_PER_POLL * IDS_PER_LOOK
@@ -624,7 +625,7 @@ def test_acts_are_grouped_and_each_move_has_its_outcome() -> None:
     assert [outcome.rev for outcome in outcomes] == [task.rev for task in tasks(store)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("queue", "end"),
     [("trash", None), ("trash", P), ("hold", P), ("hold", T), ("queue", State.DEAD)],
 )

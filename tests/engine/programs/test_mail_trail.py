@@ -13,6 +13,7 @@ from engine.programs import mail_trail
 from engine.programs.mail_log import MailLog
 from engine.programs.mail_trail import Trail, find_trail, word_pattern
 from tests.engine.task_builders import GOLDEN
+from tests.tables import each
 
 FIRST, SECOND, BOUNCE = "4D9752DA018", "5AABF2DA027", "65F752DA02F"
 WRITTEN = 1795822072
@@ -180,7 +181,7 @@ BOB, OTHERS = (
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("word", "text", "expected"),
     [
         *(("bob@x.test", text, True) for text in BOB),

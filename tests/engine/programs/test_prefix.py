@@ -18,6 +18,7 @@ from engine.system.run_program import ProgramEnd
 from tests.container_programs import a_docker, a_kubectl, a_sudo
 from tests.programs import a_script, needs_root
 from tests.ssh_server import SshServer, close_master
+from tests.tables import each
 
 WORDS = ("a b", "$(id -un)", "it's", "*", "", "\\", "\n", "-n", "~", "a;b&c|d>e", '"', "\udcff")
 """Words that a shell changes, if it reads them."""
@@ -140,7 +141,7 @@ def test_a_prefix_that_reaches_nothing_is_one_line(ssh: SshServer, tmp_path: Pat
             run()
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "status", "errors", "why"),
     [
         ("ssh mx2", 255, b"", "x: ssh ended with status 255"),
@@ -203,7 +204,7 @@ def test_the_prefix_of_a_place_is_named_in_its_url() -> None:
     assert prefix_of(quoting, parse_address("x://jail/p")).quoting == 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("config", "place", "why"),
     [
         (VIA, "x://mx9/etc", "no mx9 in `via` of /etc/spooldeck/config.yaml: expected one of"),
@@ -219,7 +220,7 @@ def test_an_unknown_name_is_one_line(config: Config, place: str, why: str) -> No
         prefix_of(config, parse_address(place))
 
 
-@pytest.mark.parametrize(
+@each(
     "place",
     ["x://mx2", "x://mx2/", "x://mx2//", "x://mx2/etc/", "x://mx2/a/../b", "x://mx2/etc?db=1"],
 )
@@ -229,7 +230,7 @@ def test_a_url_with_another_path_is_refused(place: str) -> None:
         path_of(parse_address(place))
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "rest"),
     [
         ("ssh mx2 sudo -n", "ssh mx2"),

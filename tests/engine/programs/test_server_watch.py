@@ -7,18 +7,17 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-
 from engine.programs import server_watch
 from engine.programs.mail_log import NO_LOG, MailLog
 from engine.programs.prefix import HERE, Prefix
 from engine.programs.server_watch import LogEnd, ServerProcess, find_process, read_log_end
 from tests.programs import a_script
+from tests.tables import each
 
 MISSING = Prefix("gone", ("/nonexistent/program",))
 
 
-@pytest.mark.parametrize(
+@each(
     ("prefix", "seconds"), [(HERE, server_watch.HERE_SECONDS), (MISSING, server_watch.FAR_SECONDS)]
 )
 def test_facts_are_read_again_after_some_seconds(prefix: Prefix, seconds: float) -> None:
@@ -61,7 +60,7 @@ def test_a_process_is_found_by_its_pid_file(tmp_path: Path) -> None:
     assert other == ServerProcess(is_running=False)
 
 
-@pytest.mark.parametrize("text", [None, "", "x\n"])
+@each("text", [None, "", "x\n"])
 def test_without_a_pid_no_process_runs(tmp_path: Path, text: str | None) -> None:
     """A PID file that is missing, empty or damaged names none."""
     if text is not None:
@@ -112,7 +111,7 @@ def test_a_log_that_may_not_be_read_has_its_reason(tmp_path: Path) -> None:
         assert read_log_end(log._replace(**changes), "mta/q").problem.endswith(why)
 
 
-@pytest.mark.parametrize("zone", ["TZ=JST-9", "TZ=EST5"])
+@each("zone", ["TZ=JST-9", "TZ=EST5"])
 def test_the_end_of_a_log_of_another_zone(tmp_path: Path, zone: str) -> None:
     """Its times are those of the host there; of an unknown zone, nothing is known."""
     path = tmp_path / "log"

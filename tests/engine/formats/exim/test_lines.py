@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from engine.formats.exim import lines
 from engine.formats.exim.lines import DamagedMail, QueuedMail, RetryRecord, SpoolLock
 from engine.model import State, Task
+from tests.tables import each
 
 SAMPLES = Path(__file__).parent / "samples"
 ID, LONG_ID = "1xX5UH-0003Mq-0b", "1xX5vI-000000008F7-2KwE"
@@ -45,7 +44,7 @@ def test_a_listing_has_all_fields() -> None:
     assert [one.sender for one in frozen] == [b""] * 4
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "mail"),
     [
         (" 0m   358 ID <b@mx2.test> (web) *** frozen ***", ("358", "b@mx2.test", "web", True)),
@@ -102,7 +101,7 @@ NO_MAIL, NONE = "1xX5ZZ-000000-00", "does not exist"
 ONE, TWO, THREE = "1xX5UE-0003IA-34", "1xX5UE-0003Hr-2I", "1xX5px-00054H-37 1xX5py-00054I-1C"
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "act", "ids", "answers"),
     [
         (ACTS, "-Mf", f"{ONE} {NO_MAIL} {TWO}", ["is now frozen", NONE, "is already frozen"]),
@@ -163,7 +162,7 @@ def test_settings() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("parse", "values"),
     [
         (lines.parse_time, {"1w2d": 777600.0, "0s": 0.0, "1h30m": 5400.0}),
@@ -178,7 +177,7 @@ def test_values_are_read(parse: Callable[[Any], object], values: dict[Any, objec
     assert {text: parse(text) for text in values} == values
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     ["", "ALL", "1xX5UE-0003Hr-2I\n", " 1xX5UE-0003Hr-2I", "-Mrm", "1xX5UE-0003Hr-2", "x" * 16],
 )
@@ -209,7 +208,7 @@ def _mail(*recipients: str, sender: str = "eve@x.test") -> Task:
     return task._replace(sender=sender, recipients=recipients)
 
 
-@pytest.mark.parametrize(
+@each(
     ("what", "task", "delays"),
     [
         ("Route: Ann@x.test:<bob@y.test>", _mail("a@x.test", "ann@x.test", sender="bob@y.test"), 1),

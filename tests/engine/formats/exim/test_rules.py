@@ -2,12 +2,11 @@
 
 from collections import Counter
 
-import pytest
-
 from engine.formats.exim import rules
 from engine.formats.exim.rules import ExpungeBar, HoldBar, HoldLimits, RestoreBar
 from engine.model import Edges, State, Task, TaskBar
 from engine.operations import plans
+from tests.tables import each
 
 DAY = 86400.0
 DEBIAN = HoldLimits(7 * DAY, 2 * DAY, 0.0)
@@ -32,7 +31,7 @@ GIVE_UP = [edges_of()[state, State.DEAD].bars for state in (State.PENDING, State
 OURS = {"moved by": "spooldeck", "trash_since": "1000"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("bar", "mail", "now", "why"),
     [
         # a day before Exim ends it, holding is barred, with the other way
@@ -95,7 +94,7 @@ def test_few_messages_are_delivered_one_by_one() -> None:
         assert plans.row_refusal(edges_of(), "promote", row, number) == why
 
 
-@pytest.mark.parametrize(("text", "moment"), [("12.5", 12.5), ("", None), ("x", None)])
+@each(("text", "moment"), [("12.5", 12.5), ("", None), ("x", None)])
 def test_times_of_files(text: str, moment: float | None) -> None:
     """The time of a file is a number, or unknown."""
     assert rules.to_time(text) == moment

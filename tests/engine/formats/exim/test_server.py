@@ -374,6 +374,7 @@ def test_what_a_killed_act_leaves_open_is_unknown(exim: EximServer, verb: str, o
     assert isinstance(outcome.error, Unavailable)
     assert str(outcome.error) == f"unknown: jail: ended by SIGKILL{gone}"
     assert ident not in exim.ids()  # a delivery ends in a report to the sender too
+    wait_until(lambda: "*** frozen ***" in exim.listing())  # that report, which comes last
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from engine.formats.nftban.hint import (
 )
 from engine.formats.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.model import State
+from tests.tables import each
 
 NOW = 1_795_239_223.0
 
@@ -255,7 +256,7 @@ def test_a_name_that_is_also_claimed_voids_the_hint(
     assert taken(spool, NOW + 2) == [due.stem]
 
 
-@pytest.mark.parametrize("hours", [9, -5])
+@each("hours", [9, -5])
 def test_an_older_task_with_a_local_stamp_is_taken_first(tmp_path: Path, hours: int) -> None:
     """The NFTBan program's id has local time; beside it tasks are taken in order of creation."""
     store = opened(a_spool(tmp_path))

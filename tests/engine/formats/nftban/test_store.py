@@ -283,7 +283,7 @@ def test_one_id_in_two_places_is_a_problem(spool: SpoolFolders) -> None:
     assert names(spool.work) == [NAME]
 
 
-@pytest.mark.parametrize("turned", [False, True])
+@each("turned", [False, True])
 def test_the_first_names_are_found_in_any_listing(turned: bool) -> None:
     """Among more names than are compared at once, in either order, and of names too few."""
     names = [f"{number * 7919 % 12_007:05}" for number in range(12_007)]

@@ -16,6 +16,7 @@ from engine.operations.trash import SINCE_KEY
 from engine.programs.prefix import HERE
 from engine.system.run_program import ProgramEnd
 from engine.verbs import VERBS, edges_of
+from tests.tables import each
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -40,7 +41,7 @@ def transcripts() -> dict[str, ProgramEnd]:
     return ends
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "verb", "done", "is_complete"),
     [
         ("postsuper -h - 4D9752DA018 DEADBEEF123", HOLD, [], True),
@@ -80,7 +81,7 @@ def a_task(state: State, word: str = "", **extra: str) -> Task:
     return task._replace(recipients=("u@far.example",))
 
 
-@pytest.mark.parametrize(
+@each(
     ("task", "queue"),
     [
         (a_task(P), "deferred"),
@@ -96,7 +97,7 @@ def test_a_task_is_in_a_queue(task: Task, queue: str) -> None:
     assert acts.queue_of(task) == queue
 
 
-@pytest.mark.parametrize(
+@each(
     ("task", "end", "why"),
     [
         (a_task(P), H, ""),
@@ -134,7 +135,7 @@ OLD = "past the lifetime of 5d: returned after one attempt; Q renews it"
 DAY = 86400.0
 
 
-@pytest.mark.parametrize(
+@each(
     ("verb", "state", "ages", "warnings"),
     [
         ("release", H, (1, 5), ["tried at"]),

@@ -5,8 +5,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from engine.formats.base.format import Setup
 from engine.formats.postfix import facts
 from engine.formats.postfix.facts import ListingCounts, count_listing, count_marks
@@ -18,6 +16,7 @@ from engine.programs.prefix import HERE
 from engine.programs.server_watch import LogEnd, ServerProcess
 from tests.postfix_server import SINK_DOMAIN, PostfixInstance, errors, new_instance
 from tests.store_contents import found
+from tests.tables import each
 
 EMPTY = dict.fromkeys(facts.QUEUES.values(), 0)
 QUIET = ListingCounts(EMPTY)
@@ -56,7 +55,7 @@ def instance_of(**settings: str) -> Instance:
     return Instance("/etc/mta", HERE, "/usr/sbin/", SETTINGS | settings, uid=0, device=None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("counts", "warning"),
     [
         ({}, ""),
@@ -91,7 +90,7 @@ def test_a_warning_about_messages_names_their_state() -> None:
     assert figures.warned_states.keys() < {*figures.warnings}
 
 
-@pytest.mark.parametrize(
+@each(
     ("end", "warning"),
     [
         (LogEnd(), ""),

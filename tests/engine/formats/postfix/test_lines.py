@@ -14,6 +14,7 @@ from engine.operations.trash import SINCE_KEY
 from engine.programs.mail_accounts import MailAccounts
 from engine.programs.mail_server import ListedMail
 from engine.text.safe import clean_error
+from tests.tables import each
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -75,7 +76,7 @@ def line_with(**fields: object) -> bytes:
     return json.dumps(usual | fields, ensure_ascii=False).encode()
 
 
-@pytest.mark.parametrize("name", ["postqueue-j.deferred.jsonl", "postqueue-j.stopped.jsonl"])
+@each("name", ["postqueue-j.deferred.jsonl", "postqueue-j.stopped.jsonl"])
 def test_each_line_of_a_listing_is_a_task(name: str) -> None:
     """With each field; the first reason is its error, without the words of a suspension."""
     for line in lines_of(name):
@@ -154,7 +155,7 @@ GARBAGE = [b"", b"garbage", b"{", b"[]", b"[" * 100_000, b"\xff\xfe\x1b[31m"]
 WRONG = [line_with()[:70], line_with(queue_name="nowhere"), line_with(queue_id="../../etc")]
 
 
-@pytest.mark.parametrize("line", [*GARBAGE, *WRONG])
+@each("line", [*GARBAGE, *WRONG])
 def test_a_line_that_cannot_be_read_is_a_problem(line: bytes) -> None:
     """It is named by its number, with its first bytes made safe."""
     problem = parse_line(7, line)
@@ -208,7 +209,7 @@ def test_an_envelope_has_the_identity_of_its_line() -> None:
     assert b"deferred" not in envelope.image
 
 
-@pytest.mark.parametrize(
+@each(
     ("sender", "printed_sender"),
     [
         ("MAILER-DAEMON", ""),
@@ -229,7 +230,7 @@ def test_a_sender_is_compared_as_both_programs_print_it(sender: str, printed_sen
     assert envelope.identity == identity_in(line_with(queue_name="hold", sender=sender))
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "seconds"),
     [
         (b"Thu Jan  1 00:01:00 1970", 60),
@@ -274,7 +275,7 @@ def test_trash_has_the_time_of_its_mark() -> None:
     assert (task.state, task.extra[SINCE_KEY]) == (State.TRASH, "7")
 
 
-@pytest.mark.parametrize(
+@each(
     ("ident", "inode", "when"),
     [
         ("7DB7F2DA00C", 0x2DA00C, None),
@@ -289,9 +290,7 @@ def test_an_id_has_the_inode_and_time(ident: str, inode: int | None, when: int |
     assert (lines.inode_of(ident), lines.made_at(ident)) == (inode, when)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "ALL", "4D9752DA018 ", "4D9752DA018\r", "no/such", "-d", "é" * 8]
-)
+@each("text", ["", "ALL", "4D9752DA018 ", "4D9752DA018\r", "no/such", "-d", "é" * 8])
 def test_what_is_no_id(text: str) -> None:
     """Nothing but letters and digits is given to a program as an id."""
     assert lines.is_queue_id(text) is None

@@ -2,11 +2,10 @@
 
 from collections import Counter
 
-import pytest
-
 from engine.formats.postfix.log_lines import is_id, mail_log, parse
 from engine.programs.mail_log import MailEvent, MailEventKind, parse_event
 from tests.engine.task_builders import GOLDEN
+from tests.tables import each
 
 ID, OLD = "4D9752DA018", "D067D2DA0AF"
 
@@ -18,7 +17,7 @@ def event(program: str, text: str) -> MailEvent:
     return made
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "kinds"),
     [
         (
@@ -76,7 +75,7 @@ ATTEMPTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "expected"), ATTEMPTS)
+@each(("text", "expected"), ATTEMPTS)
 def test_attempts_have_a_relay(text: str, expected: tuple[MailEventKind, str, str, str]) -> None:
     """A quoted local part that looks like the rest of a line is only an address."""
     made = event("smtp", f"{ID}: {text}")
@@ -138,7 +137,7 @@ OTHERS += ["mx1 postfix/smtpd[1]: connect from localhost[127.0.0.1]"]
 OTHERS += ["mx1 postfix/smtpd[1]: warning: x", "\x1b[2J\u202e postfix/qmgr[1]: \udcff"]
 
 
-@pytest.mark.parametrize("text", OTHERS)
+@each("text", OTHERS)
 def test_other_lines_are_no_events(text: str) -> None:
     """Garbage, cut lines and lines about no message are no events."""
     assert parse("postfix", text) is None
