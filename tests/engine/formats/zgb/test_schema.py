@@ -1,8 +1,6 @@
 """Databases of other programs: how they may be built, and what is reported as wrong."""
 
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from datetime import UTC
@@ -439,30 +437,6 @@ def test_a_scan_hinders_no_writer(place: ZgbDatabase, open_queue: Opener) -> Non
     with closing(sqlite3.connect(place.path, timeout=0)) as db, db:
         db.execute("UPDATE mail_queue SET attempts = 1")
     assert [item for item in looking if isinstance(item, Task)][-1].attempts == 1
-
-
-DEAD_WRITER = """
-import os, sqlite3, sys
-db = sqlite3.connect(sys.argv[1], isolation_level=None)
-db.execute("PRAGMA journal_mode = WAL")
-db.execute("INSERT INTO mail_queue (registration_number, mail_type) VALUES (1002, 'user')")
-db.execute("BEGIN IMMEDIATE")
-db.execute("DELETE FROM mail_queue")
-os._exit(1)
-"""
-
-
-@pytest.mark.parametrize("read_only", [False, True])
-def test_the_log_of_a_dead_writer_is_read(
-    user_job: ZgbStore, place: ZgbDatabase, open_queue: Opener, read_only: bool
-) -> None:
-    """What it had committed is there, what it had not is not, and jobs are claimed."""
-    user_job.close()
-    subprocess.run([sys.executable, "-c", DEAD_WRITER, place.path], check=False)
-    assert Path(f"{place.path}-wal").exists()
-    store = open_queue(read_only=read_only)
-    assert set(tasks_in(store)) == {USER, "1002-user"}
-    assert read_only or len(taken(store)) == 2
 
 
 def test_another_file_is_the_queue(user_job: ZgbStore, place: ZgbDatabase, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from tests.examples import examples
 from tests.rival_processes import running
 from tests.store_contents import tasks_in
 from tests.unprivileged_user import as_other_user, other_users_folder
-from tests.zgb import NOW, ORGANIZER, Opener, Sql, change, make_queue, taken, there
+from tests.zgb import NOW, ORGANIZER, USER, Opener, Sql, change, make_queue, taken, there
 
 SOUND: dict[str, Cell] = {"registration_number": 7, "mail_type": "user", "status": "pending"}
 SOUND |= {"attempts": 0, "next_attempt_at": 5, "locked_until": None, "last_error": None}
@@ -333,14 +333,17 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_the_log_of_a_killed_writer_where_we_only_read(place: ZgbDatabase, shared: bool) -> None:
-    """What a killed process had committed to its log is read if that needs no write, else said."""
+def test_the_log_of_a_killed_writer_is_read(
+    user_job: ZgbStore, place: ZgbDatabase, open_queue: Opener
+) -> None:
+    """What a killed process had committed is there, what it had not is not, and jobs are claimed;
+    where we only read it is read if that needs no write, else said."""
+    user_job.close()
     with running(KILLED, place.path) as writer:
         writer.kill()
 
-    def look() -> None:
-        if not shared:
+    def look(path: str, is_shared: bool) -> None:
+        if not is_shared:
             with pytest.raises(Unavailable, match="unable to open database file"):
                 ZgbStore(ZgbDatabase(path), lambda: NOW)
             return
@@ -348,16 +351,21 @@ def test_the_log_of_a_killed_writer_where_we_only_read(place: ZgbDatabase, share
             assert there(store, "1002-user").attempts == 0
             assert "cannot write to" in store.edges[None, State.PENDING].refusal
 
-    with other_users_folder() as folder:
-        closed = folder / "closed"
-        closed.mkdir()
-        path = f"{closed}/zgb.db"
-        for suffix in ("", "-wal", "-shm")[: 3 if shared else 2]:
-            shutil.copy(f"{place.path}{suffix}", f"{path}{suffix}")
-            Path(f"{path}{suffix}").chmod(0o444)
-        closed.chmod(0o555)
-        as_other_user(look)
-        closed.chmod(0o755)
+    for is_shared in (True, False):
+        with other_users_folder() as folder:
+            closed = folder / "closed"
+            closed.mkdir()
+            for suffix in ("", "-wal", "-shm")[: 3 if is_shared else 2]:
+                shutil.copy(f"{place.path}{suffix}", closed / f"zgb.db{suffix}")
+                (closed / f"zgb.db{suffix}").chmod(0o444)
+            closed.chmod(0o555)
+            as_other_user(partial(look, f"{closed}/zgb.db", is_shared))
+            closed.chmod(0o755)
+    for read_only in (True, False):
+        store = open_queue(read_only=read_only)
+        tasks = tasks_in(store)
+        assert {ident: task.attempts for ident, task in tasks.items()} == {USER: 0, "1002-user": 0}
+    assert len(taken(store)) == 2
 
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
