@@ -27,6 +27,7 @@ from engine.store import Store, Unavailable
 from tests.conformance.test_conformance import SHAPES
 from tests.console_operator import an_operator
 from tests.engine.task_builders import a_task as new_task
+from tests.tables import each
 from tui.cli import main
 from tui.cli.setup.places import open_places
 from tui.text import keys
@@ -219,13 +220,10 @@ PASSWORD_WORDS: tuple[tuple[str, ...], ...] = (
 )
 
 
-@pytest.mark.parametrize("words", PASSWORD_WORDS, ids=" ".join)
-def test_a_password_on_the_command_line_is_refused(
-    run: Run, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+@each("words", PASSWORD_WORDS)
+def test_a_password_on_the_command_line_is_refused(run: Run, words: tuple[str, ...]) -> None:
     """Other users can read it there; the error is one line and does not repeat it. This holds for
-    the URL of the configuration too.
-    """
+    the URL of the configuration too."""
     output = run(*words, code=64)
     assert "password on the command line" in output and output.count("\n") == 1
 
