@@ -156,8 +156,7 @@ def finish_tasks(server: FakeStore) -> None:
 
 
 def test_done_tasks_are_rerun_and_purged(server: FakeStore, run: Run) -> None:
-    """Without --state, `rerun` takes done tasks; `replay` names it for one of them, and purge and
-    expunge take them by their state."""
+    """Without --state, `rerun` takes done tasks; purge and expunge take them by their state."""
     finish_tasks(server)
     output = run("replay", "--id", "task-0", "--dry-run", URL)
     assert "task-0: fake-done, expected fake-dead; rerun runs it again" in output
@@ -222,8 +221,7 @@ PASSWORD_WORDS: tuple[tuple[str, ...], ...] = (
 
 @each("words", PASSWORD_WORDS)
 def test_a_password_on_the_command_line_is_refused(run: Run, words: tuple[str, ...]) -> None:
-    """Other users can read it there; the error is one line and does not repeat it. This holds for
-    the URL of the configuration too."""
+    """Other users can read it there; the error is one line and does not repeat it."""
     output = run(*words, code=64)
     assert "password on the command line" in output and output.count("\n") == 1
 

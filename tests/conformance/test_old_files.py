@@ -122,8 +122,7 @@ UNREAD = make_sample(
 
 @each(("at", "sample"), enumerate((LATER, a_sample(), UNREAD, a_sample())))
 def test_old_samples_of_the_recorder(at: int, sample: RecordedSample) -> None:
-    """Also those without finer words, mails to bad addresses and paused buckets, which no version
-    writes any more; the others are written as they were."""
+    """All that older versions wrote is read; what is still written is written as it was."""
     data = bytes.fromhex((OLD / "samples.hex").read_text().split()[at])
     again = decode_sample(data, "mail.out")
     assert again._replace(transports=()) == sample._replace(transports=())

@@ -36,8 +36,7 @@ def copy_of(source: Path, clock: Clock, *words: str) -> LogCopy:
 
 
 def test_a_copy_has_each_line_once(source: Path) -> None:
-    """Also the line that was written in two parts; it is read again after its time only. Of a log
-    that cannot be read it has the reason, and stays empty."""
+    """A line written in two parts comes once; without a log there is the reason, and no copy."""
     clock = Clock(-FETCH_SECONDS)
     copy = copy_of(source, clock)
     assert "No such file or directory" in copy.fetch()

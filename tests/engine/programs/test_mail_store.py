@@ -29,8 +29,7 @@ HEX = "{:06X}"
 
 
 class FakeServer(MailServer):
-    """Messages in memory, by id: queue, version, details, which end with the error; what its
-    programs print can be wrong."""
+    """Messages in memory, by id: queue, version, details; what its programs print can be wrong."""
 
     states: Mapping[State, str] = {P: "queue", H: "hold", T: "trash"}
     words: Mapping[str, State] = {}

@@ -284,8 +284,7 @@ def test_promote_delivers_once(
 
 
 def test_a_message_that_was_frozen_after_its_check(exim: EximServer) -> None:
-    """`-M` would thaw it: it is not started. `-MG` moves it all the same, and its revision shows
-    that it is frozen."""
+    """`-M` would thaw it and does not start; `-MG` moves it and shows that it is frozen."""
     ident, other = exim.submit(number=2)
     with opened(exim) as store:
         tasks = tasks_of(store)

@@ -218,8 +218,7 @@ def test_a_whole_orphan_is_adopted_or_discarded(sample: Sample, open_kannader: O
 
 
 def test_an_unreadable_schedule_is_repaired(sample: Sample, open_kannader: Opener) -> None:
-    """What the real program ignores for ever is due now, once an operator has it repaired; one that
-    was in flight waits again after a recovery."""
+    """It is due now once an operator has it repaired; one in flight waits after a recovery."""
     root = sample("res3-schedule-zero-length")
     store = open_kannader(later, root)
     (where,) = problems_in(store)

@@ -101,8 +101,7 @@ def test_the_edges_are_those_of_the_format() -> None:
 
 
 def test_a_spool_is_the_four_folders_of_kannader(kannader: Path) -> None:
-    """A new spool has the four folders, private to their owner, is recognised by them, and is
-    refused by name if one is missing or a link."""
+    """A new spool has four private folders; one that is missing or a link is refused by name."""
     assert names(kannader) == set(FOLDERS)
     assert {path.stat().st_mode & 0o777 for path in kannader.iterdir()} == {0o700}
     with closing(open_place(str(kannader), lambda: NOW)) as store:
@@ -122,8 +121,7 @@ def test_a_spool_is_the_four_folders_of_kannader(kannader: Path) -> None:
 
 
 def test_recipients_share_one_text(kannader: Path, open_kannader: Opener) -> None:
-    """One mail has one text in wire form, and for each recipient a folder and a link of their own,
-    under names of their own, private to their owner."""
+    """One mail has one text in wire form, and for each recipient a private folder and a link."""
     ids = open_kannader().enqueue("foo@example.org", TO, [TEXT[:9], TEXT[9:]])
 
     (mail,) = (kannader / "data").iterdir()
@@ -146,8 +144,7 @@ def test_recipients_share_one_text(kannader: Path, open_kannader: Opener) -> Non
 def test_a_failed_enqueue_leaves_nothing(
     kannader: Path, open_kannader: Opener, monkeypatch: MonkeyPatch
 ) -> None:
-    """Nothing is visible before the whole text is there; a text that fails, or a full disk at the
-    second link, leaves neither link nor mail."""
+    """A text that fails, or a full disk at the second link, leaves neither link nor mail."""
     store, other, symlink = open_kannader(), open_kannader(), files.symlink
     observed, made = list[object](), list[object]()
 
@@ -172,8 +169,7 @@ def test_a_failed_enqueue_leaves_nothing(
 
 
 def test_what_the_format_cannot_hold_is_refused(kannader: Path, open_kannader: Opener) -> None:
-    """A wrong sender or recipient, and a field without a place in format or notes, is refused and
-    nothing is written."""
+    """A wrong address, and a field that the format has no place for, is refused."""
     store, task = open_kannader(), Task("x", "mail", State.PENDING, NOW, destination=TO[0])
     mails = (("", ()), ("no address @", TO), ("", ("a\nb@example.org",)), ("", ("",)))
     values = {"queue": "x", "group": "x", "priority": 1, "payload": "/x", "destination": ""}
@@ -194,8 +190,7 @@ def test_what_the_format_cannot_hold_is_refused(kannader: Path, open_kannader: O
 def test_the_new_schedule_is_written_before_the_link_moves_back(
     kannader: Path, store: KannaderStore, monkeypatch: MonkeyPatch
 ) -> None:
-    """A failed attempt writes a draft, the schedule, then moves the link; `last_attempt` is its
-    end."""
+    """A failed attempt writes a draft, then the schedule, then moves the link."""
     send(store)
     (task,) = store.take(NOW, "me", 1)
     calls, rename = list[str](), files.rename
@@ -257,8 +252,7 @@ def test_fsync_precedes_each_step_that_others_see(
 
 
 def test_unchanged_bytes_stay_as_they_are(kannader: Path, store: KannaderStore, task: Task) -> None:
-    """A schedule with foreign fields, and an envelope in another form, keep their bytes on every
-    way that changes neither."""
+    """Foreign fields and another form keep their bytes on every way that changes neither."""
     dest = (kannader / "queue" / task.id).resolve()
     schedule = b' {"last_attempt":null, "at":"2026-11-20T09:36:59.058373202Z","more":1}\n'
     metadata = mail_format.render_metadata("", TO[0]).replace(b"}", b"} ")
@@ -420,8 +414,7 @@ others have neither."""
 
 
 def test_edges_beside_a_live_kannader(daemon: subprocess.Popen[str], open_kannader: Opener) -> None:
-    """Each edge warns of what the daemon makes of it, or bars mails, and names its process; two
-    stores have equal edges."""
+    """Each edge warns of what the daemon makes of it, or bars mails, and names its process."""
     mail = Task("a", "mail", State.ACTIVE, NOW)
     for transition in EDGES:
         with naming(transition):
@@ -437,8 +430,7 @@ def test_edges_beside_a_live_kannader(daemon: subprocess.Popen[str], open_kannad
 
 
 def test_a_kannader_comes_and_goes(kannader: Path, open_kannader: Opener) -> None:
-    """An open store notices that a Kannader was started, and that it has ended; a process of ours
-    with its working directory in the spool is no Kannader."""
+    """An open store notices a Kannader that comes and goes; a process of ours is none."""
     times = itertools.count(NOW, 5)
     store = open_kannader(lambda: next(times))
     task = send(store)
@@ -480,8 +472,7 @@ def test_what_a_live_kannader_may_be_sending_stays(
 def test_no_kannader_sends_a_held_mail(
     kannader: Path, daemon: subprocess.Popen[str], store: KannaderStore, task: Task
 ) -> None:
-    """A held or trashed mail has vanished for a Kannader whose timer fires, without a warning;
-    released, the same link leads to the same mail again."""
+    """A held or trashed mail has vanished for a Kannader whose timer fires."""
     for state in (State.HELD, State.TRASH, State.HELD):
         assert not store.edges[found(store, task.id).state, state].warning
         move(store, task, state)
@@ -506,8 +497,7 @@ def test_two_engines_send_each_mail_once(kannader: Path, open_kannader: Opener) 
 
 
 def test_no_mail_waits_because_of_its_id(kannader: Path, store: KannaderStore) -> None:
-    """Where a new mail comes for each that goes, those with the last ids have their turn as well:
-    ids are made at random."""
+    """Ids are made at random: those with the last ids have their turn as well."""
 
     def arrives(ident: str) -> None:
         (kannader / "queue" / send(store).id).rename(kannader / "queue" / ident)
@@ -596,8 +586,7 @@ def test_a_mail_in_a_subfolder_is_queued(kannader: Path, open_kannader: Opener, 
 
 
 def test_a_doubled_link_is_sent_once(kannader: Path, store: KannaderStore, task: Task) -> None:
-    """Two links to one recipient are a problem of that recipient; one is claimed, and the other is
-    quarantined and can be discarded without its mail."""
+    """Two links to one recipient are a problem; one is claimed, the other is quarantined."""
     link = (kannader / "queue" / task.id).readlink()
     (kannader / "queue" / "zz").symlink_to(link)
 
@@ -655,8 +644,7 @@ CLOSED = ("schedule", "metadata", "", "..")
 
 
 def test_a_mail_that_may_not_be_read_is_a_problem(other_users_spool: Path) -> None:
-    """A file or a folder closed to us is named, and the next mail is claimed, behind twelve closed
-    ones as well."""
+    """What is closed to us is named, and the next mail is claimed, behind twelve as well."""
 
     def look() -> None:
         with closing(KannaderStore(str(other_users_spool), lambda: NOW)) as store:
@@ -681,8 +669,7 @@ def test_a_mail_that_may_not_be_read_is_a_problem(other_users_spool: Path) -> No
 
 
 def test_what_may_not_be_read_is_left_by_recovery(other_users_spool: Path) -> None:
-    """A missing right is no damage: it is reported, dry or not, and nothing is moved; in a closed
-    mail nothing is an orphan or a stale note."""
+    """A missing right is no damage: it is reported, and nothing is moved."""
 
     def recover(name: str, word: str) -> None:
         root = other_users_spool.with_name(f"{word}{CLOSED.index(name)}")
@@ -721,8 +708,7 @@ def test_what_may_not_be_read_is_left_by_recovery(other_users_spool: Path) -> No
 
 
 def test_a_spool_that_is_not_ours_to_write_is_only_shown(other_users_spool: Path) -> None:
-    """In a spool open to everybody, closed to us, or of another user, every edge is refused with
-    the folder, and mails are shown."""
+    """In a spool that we must not write every edge is refused, and mails are shown."""
 
     def refused(why: str, ident: str) -> None:
         with closing(KannaderStore(str(other_users_spool), lambda: NOW)) as other:
@@ -794,8 +780,7 @@ def test_a_mended_mail_is_restored_from_quarantine(
 def test_only_a_quarantined_link_or_an_orphan_is_discarded(
     kannader: Path, store: KannaderStore, target: str, keeps: str | None, why: str, task: Task
 ) -> None:
-    """A linked mail, a path out of the quarantine, and a mail with another program's file are not
-    discarded, and the forecast refuses them too."""
+    """A linked mail, a path out of the quarantine and foreign files are not discarded."""
     dest = (kannader / "queue" / task.id).resolve()
     if keeps:
         (dest / keeps).write_text("mine")
@@ -809,8 +794,7 @@ def test_only_a_quarantined_link_or_an_orphan_is_discarded(
 
 
 def test_a_second_link_is_not_put_back(kannader: Path, store: KannaderStore, task: Task) -> None:
-    """A quarantined link whose recipient another link leads to stays, and so does one that leads
-    nowhere; without the other link it is put back."""
+    """A quarantined link is put back only if it leads to a recipient that no other link has."""
     queue, folder = kannader / "queue", kannader / ".spooldeck" / "aside"
     folder.mkdir()
     (folder / f"queue.{task.id}.2").symlink_to((queue / task.id).readlink())
@@ -870,8 +854,7 @@ def test_the_contents_are_sent_in_wire_form(store: KannaderStore) -> None:
 
 
 def test_a_full_scan_orders_links_of_any_name(open_kannader: Opener, kannader: Path) -> None:
-    """After the peek the mails of a folder come in the order of their ids, with any names;
-    a name that is no text is a problem."""
+    """Mails come in the order of their ids, with any names; what is no text is a problem."""
     store, queue = open_kannader(), kannader / "queue"
     target = (queue / send(store).id).readlink()
     for name in ("zebra", "a", "ä", "Z", "10", "9"):
@@ -885,8 +868,7 @@ def test_a_full_scan_orders_links_of_any_name(open_kannader: Opener, kannader: P
 
 
 def test_our_other_files_in_the_spool_stay(store: KannaderStore, kannader: Path) -> None:
-    """Journal, operators' notes, log and recordings beside the trash are no problem, and neither a
-    scan, a change nor recovery touches them."""
+    """They are no problem, and neither a scan, a change nor recovery touches them."""
     own_folder = kannader / ".spooldeck"
     for word in ("journal", "log", "run", "metrics", "recorder", "mailspool", "suspended"):
         (own_folder / word).mkdir(parents=True)

@@ -90,8 +90,7 @@ def waiting(spool: SpoolFolders, store: NftbanStore) -> Path:
 def test_a_folder_where_nothing_is_due_is_remembered(
     spool: SpoolFolders, store: NftbanStore, waiting: Path
 ) -> None:
-    """The next process that finds the files unchanged knows when a task is due, and takes it then;
-    a new file makes the hint void."""
+    """The next process knows when a task is due, and takes it then; a new file voids the hint."""
     fresh = opened(spool)
     assert (list(fresh.take(NOW + 1, "test", 1)), fresh.changes.next_due) == ([], NOW + 60)
     add(store, token="0b0b0b0b")
@@ -103,8 +102,7 @@ def test_a_folder_where_nothing_is_due_is_remembered(
 def test_an_idle_take_lists_no_unchanged_folder(
     spool: SpoolFolders, store: NftbanStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker that found nothing due lists the folders again only after one has changed, when a
-    task is due, or after a minute."""
+    """The folders are listed again after a change, when a task is due, or after a minute."""
     add(store)
     defer(store, 30)
     listed, scandir = list[int](), os.scandir
@@ -173,8 +171,7 @@ def test_a_task_rewritten_in_place_is_taken_by_the_next_take(
 def test_one_of_very_many_rewritten_tasks_is_taken_after_seconds(
     spool: SpoolFolders, store: NftbanStore, monkeypatch: pytest.MonkeyPatch, waiting: Path
 ) -> None:
-    """Above the number that is checked each time, a task edited in place is taken after five
-    seconds, by a fresh process and by a worker."""
+    """Above the number that is checked each time it is taken after five seconds."""
     for module in ("hint", "claims"):
         monkeypatch.setattr(f"engine.formats.nftban.{module}.ALWAYS_CHECKED", 0)
     assert list(store.take(NOW, "test", 9)) == []
@@ -189,8 +186,7 @@ def test_one_of_very_many_rewritten_tasks_is_taken_after_seconds(
 
 @shared_only
 def test_a_task_rewritten_with_old_time_is_found(spool: SpoolFolders, store: NftbanStore) -> None:
-    """A task whose due time was edited in its file is taken by the next run, also if the editor
-    restored size and modification time."""
+    """A due time edited in its file counts, also if size and modification time are as before."""
     add(store)
     defer(store, 5000)
     (path,) = Path(spool.pending).iterdir()
@@ -321,8 +317,7 @@ def test_a_hint_in_doubt_is_no_hint(tmp_path: Path) -> None:
 
 
 def test_a_kind_that_is_not_wanted_keeps_its_place(spool: SpoolFolders, store: NftbanStore) -> None:
-    """Passed by while it is not wanted, the older kind comes first once it is; and "nothing due" is
-    not remembered when a task was only not wanted."""
+    """The older kind comes first once it is wanted; no "nothing due" is remembered for it."""
     for kind, token in (("alpha", "00000001"), ("beta", "00000002"), ("beta", "00000003")):
         add(store, kind, token)
     assert list(store.take(NOW, "test", 1, lambda kind, group: False)) == []

@@ -23,8 +23,7 @@ def test_a_data_folder_and_a_bare_queue_are_one_place(
 
 
 def test_what_is_no_place_is_unavailable(spool: SpoolFolders, tmp_path: Path) -> None:
-    """A missing folder, a file, a folder without a queue or with a symbolic link for one of its
-    states is named, with what was expected."""
+    """What is missing, no folder, without a queue, or a link is named, with what was expected."""
     data, file = tmp_path / "data", tmp_path / "file"
     file.write_text("")
 

@@ -168,8 +168,7 @@ def test_the_first_bytes_of_a_broken_file_can_be_seen(spool: SpoolFolders) -> No
 
 
 def test_a_scan_finds_the_destination_of_a_request(spool: SpoolFolders, tmp_path: Path) -> None:
-    """Of tasks of a kind that is delivered, in their payload in the mail spool, or in their data;
-    not of another kind, nor in a file elsewhere."""
+    """Only of kinds that are delivered, in a payload in the mail spool or in their data."""
     inside, elsewhere = Path(spool.mail_spool, "request"), tmp_path / "request"
     for path in (inside, elsewhere):
         path.write_bytes(b"peer")

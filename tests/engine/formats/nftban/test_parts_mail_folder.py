@@ -61,8 +61,7 @@ def leave(store: NftbanStore, *tasks: Task, many: bool = True) -> None:
 @pytest.mark.parametrize("many", [False, True])
 @each("state", [State.ACTIVE, State.DEAD, State.TRASH], spool=new_spool)
 def test_the_folder_goes_with_the_task(spool: SpoolFolders, state: State, many: bool) -> None:
-    """Done, or deleted for good, alone or among many: the body and all marks are gone as well; a
-    task whose mail is gone already leaves all the same."""
+    """Body and marks go too, alone or among many; a mail that is gone keeps no task."""
     mail, store = a_mail(spool), opened(spool)
     task = put(spool, store, mail / "meta.sh", state)
     if state is not State.ACTIVE:
@@ -127,8 +126,7 @@ def test_of_another_payload_the_file_alone_goes(tmp_path: Path, payload: str, go
 
 
 def test_a_task_weighs_what_would_go_with_it(spool: SpoolFolders, mail: Path) -> None:
-    """Its own file and the plain files of its mail; what would stay does not count, and beside
-    another payload nothing does."""
+    """Its own file and the plain files of its mail; beside another payload nothing counts."""
     big = mail.parent / "big"
     big.write_bytes(b"x" * 100_000)
     (mail / "link").symlink_to(big)
@@ -166,8 +164,7 @@ def tasks_in(store: NftbanStore, state: State) -> list[Task]:
 def test_a_mail_stays_for_the_other_task_that_names_it(
     spool: SpoolFolders, state: State, file: str, many: bool
 ) -> None:
-    """A task that is deleted for good takes no unsent mail from another; the last one takes it
-    along, be it in one lot with the first."""
+    """A deleted task takes no unsent mail from another; the last one takes it along."""
     mail, store = a_mail(spool, sent=False), opened(spool)
     gone = put(spool, store, mail / file, state)
     other, before = add(store, mail / "meta.sh"), names(mail)
@@ -228,8 +225,7 @@ def test_a_task_that_moves_while_it_is_looked_for_is_found(
 def test_what_is_done_is_removed_without_reading_others(
     spool: SpoolFolders, mail: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An outcome costs the same in a full queue: after a success, and for what is marked as sent,
-    no task file of another user is read."""
+    """After a success, and for what is marked as sent, no other task file is read."""
     store = opened(spool)
     dead = put(spool, store, mail / "meta.sh", State.DEAD)
     meta = mail.with_name("mail-20261120T094604Z-00000000") / "meta.sh"

@@ -253,8 +253,7 @@ def test_a_file_written_during_its_quarantine_goes_back(
 
 
 def test_a_broken_file_in_work_is_quarantined(spool: SpoolFolders) -> None:
-    """A file torn in work/ is quarantined; a foreign name there stays, and so does a folder that is
-    called like a task, which is reported once."""
+    """A torn file is quarantined; foreign names and folders stay, a folder is reported once."""
     Path(spool.work, NAME).write_bytes(FILE[:60])
     Path(spool.work, "notes").write_bytes(b"")
     folder = Path(spool.pending, f"{a_task(3).id}.task")
@@ -275,8 +274,7 @@ def test_a_broken_file_in_work_is_quarantined(spool: SpoolFolders) -> None:
 
 
 def test_good_tasks_are_never_quarantined(spool: SpoolFolders, tmp_path: Path) -> None:
-    """Neither our own claims nor another worker's files in work/ are broken; where every file is
-    sound not even a folder is made."""
+    """Neither our claims nor other files in work/ are broken; no folder is made for nothing."""
     Path(spool.work, NAME).write_bytes(FILE)
     store = opened(spool, later)
     store.swap(None, GOOD)
@@ -423,8 +421,7 @@ def test_no_quarantined_file_is_put_over_a_task(
 def test_only_a_name_in_quarantine_is_put_back(
     spool: SpoolFolders, quarantined: Callable[..., Path]
 ) -> None:
-    """A name that leads elsewhere, or nowhere, is refused and nothing moves; a file whose own name
-    was no task's has none to go back to."""
+    """A name that leads elsewhere or nowhere, or was no task's, is refused; nothing moves."""
     path = quarantined()
     path.write_bytes(FILE)
     Path(spool.pending, "good.task").write_bytes(FILE)

@@ -74,8 +74,7 @@ def test_tasks_come_in_the_order_of_their_adds(spool: SpoolFolders) -> None:
 
 
 def test_a_full_queue_takes_no_more(spool: SpoolFolders) -> None:
-    """At its limit a further task is refused as "Queue full" until one has left; a task that
-    returns to pending is no new one."""
+    """At its limit a new task is refused until one has left; one that returns is not new."""
     dead = put(opened(spool, max_pending=1), State.DEAD)
     store = opened(spool, max_pending=3)
     for number in range(3):
@@ -184,8 +183,7 @@ def test_only_our_file_times_are_due_times(own_spool: SpoolFolders, spool: Spool
 
 
 def test_hints_delay_no_due_task(own_spool: SpoolFolders) -> None:
-    """A task that was due stays so when the clock is set back; and a take of no tasks remembers
-    nothing, so that others still find what is due."""
+    """Neither a clock set back nor a take of no tasks lets others overlook what is due."""
     now = time.time() + 1
     first, second = (opened(own_spool, time.time) for _ in "12")
     first.swap(None, a_task())
@@ -296,8 +294,7 @@ def test_the_first_names_are_found_in_any_listing(turned: bool) -> None:
 
 @pytest.mark.parametrize("word", ["pending", "work", "held", "dlq", "trash"])
 def test_a_full_scan_reads_a_file_as_a_scan_by_name_does(word: str, spool: SpoolFolders) -> None:
-    """Plain and unusual files, alone and together: both scans return equal tasks and problems; a
-    copy that is not named like a task is none."""
+    """Of plain and unusual files both scans return equal tasks and problems."""
     folder = Path(spool.staging_dir if word in ("held", "trash") else Path(spool.pending).parent)
     folder = folder / word
     folder.mkdir(parents=True, exist_ok=True)
@@ -380,8 +377,7 @@ def test_a_file_rewritten_in_place_is_gone(
 def test_a_file_replaced_as_we_move_it_is_put_back(
     spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file whose flock another process holds is not moved; one that was rewritten between our
-    reading and our moving it goes back as it is now."""
+    """One that is locked is not moved; one rewritten before our move goes back as it is now."""
     store = opened(spool)
     task = put(store, State.PENDING)
     path, written = Path(spool.pending, NAME), text_of(a_task(description="theirs, just now"))
@@ -400,8 +396,7 @@ def test_a_file_replaced_as_we_move_it_is_put_back(
 def test_a_file_replaced_as_we_claim_it_is_given_back(
     spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that was rewritten between our reading and our claiming it may not be due any more:
-    it goes back to pending as it is now."""
+    """What was rewritten before our claim may not be due: it goes back as it is now."""
     store = opened(spool)
     store.swap(None, a_task())
     path, written = Path(spool.pending, NAME), text_of(a_task(due=NOW + 60))
@@ -496,8 +491,7 @@ def test_a_new_text_beside_another_of_its_id_is_kept_apart(
 
 
 def test_an_outcome_waits_for_the_lock_of_its_file(spool: SpoolFolders) -> None:
-    """A claimed task whose file a rival keeps locked is not gone: its outcome can be stored later,
-    and as soon as the lock is free."""
+    """A locked file is not gone: its outcome is stored as soon as the lock is free."""
     opened(spool).swap(None, a_task())
     store = NftbanStore(spool, lambda: NOW, patience=0.0)
     (claimed,) = store.take(NOW, "a worker", 1)
@@ -732,8 +726,7 @@ def test_a_scan_by_file_name_finds_the_task(spool: SpoolFolders) -> None:
 
 
 def test_counts_and_age(spool: SpoolFolders) -> None:
-    """Task files are counted by folder, and the first pending one gives the age of the queue; an
-    empty queue has the age 0."""
+    """Task files are counted by folder; the first pending one gives the age of the queue."""
     store = opened(spool)
     counts, age = store.count_with_age(NOW)
     assert (set(counts.values()), age) == ({0}, 0.0)
@@ -763,8 +756,7 @@ def test_counts_and_age(spool: SpoolFolders) -> None:
 def test_which_dead_have_expired(
     spool: SpoolFolders, age: float | None, days: float, expired: bool
 ) -> None:
-    """A dead task has expired when it died strictly more than so many days ago; one without a time
-    of death never has."""
+    """It died strictly more than so many days ago; without a time of death it never has."""
     died = None if age is None else int(NOW - age)
     Path(spool.dlq, NAME).write_bytes(text_of(a_task(), died))
     found = opened(spool).find_expired(lambda at: NOW - at, days)

@@ -68,8 +68,7 @@ def stopped_with(path: Path) -> Iterator[None]:
 
 
 def test_a_stopped_process_blocks_no_other(spool: SpoolFolders) -> None:
-    """A wait for the staging lock lasts as long as it was told, then says so; nothing
-    has moved, or recovery knows where it goes."""
+    """A wait for the staging lock ends after its time; recovery finishes what was moving."""
     store = NftbanStore(spool, lambda: NOW, patience=0.05)
     task = put(store, State.ACTIVE)
     with stopped_with(Path(spool.staging_dir, ".lock")):
@@ -156,8 +155,7 @@ def refusing(number: int = errno.EIO, after: int = 0) -> tuple[Callable[[int], N
     spool=new_spool,
 )
 def test_no_disk_error_is_raw(spool: SpoolFolders, name: str, state: State, number: int) -> None:
-    """Under any error of a call, add, take, change, finish and recover raise their own errors, and
-    the task is there once."""
+    """Under any error of a call each act raises its own errors, and the task is there once."""
     if os.geteuid() == 0:
         for folder in (spool.pending, spool.work, spool.dlq):
             os.chown(folder, 65534, 65534)  # so that files are given away

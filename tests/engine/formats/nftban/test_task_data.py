@@ -32,8 +32,7 @@ def moved(store: NftbanStore, change: Callable[[Task], Task | None]) -> None:
 
 
 def test_data_stays_in_place_until_its_task_is_gone(spool: SpoolFolders) -> None:
-    """It has the id of its task as its name, stays while that moves to any state and back, and is
-    removed with the task, done or deleted."""
+    """It stays while its task moves to any state and back, and is removed with the task."""
     store = opened(spool)
     path = added(store)
     assert path == Path(spool.pending).parent / "data" / IDENT
@@ -60,8 +59,7 @@ def test_data_stays_in_place_until_its_task_is_gone(spool: SpoolFolders) -> None
 
 
 def test_a_spool_that_was_moved_has_its_data(spool: SpoolFolders) -> None:
-    """Where the folder of a queue has another path than when a task was added, its data is found
-    and removed there all the same."""
+    """Where the folder of a queue has another path now, its data is found and removed there."""
     added(opened(spool))
     queue = Path(spool.pending).parent
     moved_to = queue.rename(queue.with_name("moved"))
@@ -76,8 +74,7 @@ def test_a_spool_that_was_moved_has_its_data(spool: SpoolFolders) -> None:
 
 
 def test_data_of_another_task_is_no_payload(spool: SpoolFolders) -> None:
-    """A new task cannot name the data of another one; if another program added such a task, the
-    data stays when it is done."""
+    """No new task can name it; it stays when a task of another program that names it is done."""
     store = opened(spool)
     path = added(store)
     with pytest.raises(Unsupported, match="is not a plain path below"):

@@ -55,8 +55,7 @@ def golden(name: str) -> bytes:
 
 
 def test_a_golden_file_is_written_as_it_was_read() -> None:
-    """Read and written again, a file of the real program is byte for byte itself; each line of a
-    dead task arrives in its field."""
+    """Read and written again, it is byte for byte itself; each line arrives in its field."""
     assert len(TASKS) == 8
     for name in TASKS:
         data = golden(name)
@@ -215,8 +214,7 @@ done
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_shells_write_back_what_we_wrote(shell: str, tmp_path: Path) -> None:
-    """A shell that writes values back without quoting, as the real program does, changes no text
-    and runs nothing, how often ever it does so."""
+    """A shell that writes values back without quoting changes no text and runs nothing."""
     tasks = [a_task(number, description=text, error=text) for number, text in enumerate(HOSTILE)]
     records = [task_format.new_record(task) for task in tasks]
     for record in records:
@@ -282,8 +280,7 @@ def test_from_the_trash_comes_the_same_file(spool: SpoolFolders, state: State, m
 
 @each("reason", ["\\$(touch ran)", '\\"; touch ran; \\"', "Störung", "max"], spool=new_spool)
 def test_a_file_that_was_dead_before_dies_again(spool: SpoolFolders, reason: str) -> None:
-    """A file moved out of dlq/ by hand dies now and for the contract's reason when it dies again,
-    with any reason of its first death."""
+    """A file moved out of dlq/ by hand dies again now, and for the contract's reason."""
     died = f'TASK_DLQ_EPOCH="7"\nTASK_DLQ_REASON="{reason}"\n'
     Path(spool.pending, NAME).write_bytes(FILE + died.encode())
     store = opened(spool)
@@ -348,8 +345,7 @@ def test_a_bad_file_is_refused_with_its_reason(data: bytes, reason: str) -> None
 
 
 def test_what_every_shell_reads_alike_is_a_record() -> None:
-    """Comments, escapes, fields of another version and any path are read; to which files it may
-    lead is asked where it is run."""
+    """Comments, escapes, fields of another version and any path are read."""
     for old, new, values in (
         (b'"a job"', b'"\\\\ \\$" # why', {"description": "\\ $"}),
         (b'TYPE="job"', b'TYPE="x_9"', {"kind": "x_9"}),
@@ -362,8 +358,7 @@ def test_what_every_shell_reads_alike_is_a_record() -> None:
 
 
 def test_what_a_file_may_not_hold_is_not_added(spool: SpoolFolders) -> None:
-    """A task file is named ID.task; an id, kind or path that would have to be cleaned is refused,
-    and nothing is written."""
+    """An id, kind or path that would have to be cleaned is refused, and nothing is written."""
     for ident in (
         "x",
         *(f"20261120T094115Z-feeds_sync-{t}" for t in ("da0619a0", "a1b2", "13468")),
@@ -386,8 +381,7 @@ def test_what_a_file_may_not_hold_is_not_added(spool: SpoolFolders) -> None:
 
 
 def test_text_is_made_plain(spool: SpoolFolders) -> None:
-    """Descriptions are stored in any script, without what a shell expands; of a long error the
-    first 200 characters are kept, then made plain."""
+    """Descriptions have any script but nothing that a shell expands; errors are cut, then plain."""
     store = opened(spool)
     texts = {
         "all in order: a-b_c.d/e 7": "all in order: a-b_c.d/e 7",

@@ -41,8 +41,7 @@ def test_an_unreadable_bucket_starts_again() -> None:
 
 
 def test_a_rate_is_kept_in_bounds() -> None:
-    """0 is neither unlimited nor off: any setting becomes 1 to 60, and the cap at most 5; a rate
-    that is not taken as it is set is reported as odd."""
+    """Any setting becomes 1 to 60, and the cap at most 5; what is not taken as set is odd."""
     for rate, texts in (
         ((40, 5), (None, "40")),
         ((1, 1), ("1", "0", "-7", "fast", "")),

@@ -427,8 +427,7 @@ def test_a_held_or_trashed_job_leaves_their_table(
 
 
 def moved_until_commit(place: ZgbDatabase, state: State, number: int) -> bool:
-    """Move the user's job in a process that is killed just before its commit of that number; True
-    if it came to it."""
+    """Move the user's job in a process killed at that commit; True if it came to it."""
     child = os.fork()
     if child:
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -263,8 +263,7 @@ def test_no_room_in_ours_leaves_it_in_theirs(
     monkeypatch: pytest.MonkeyPatch,
     together: bool,
 ) -> None:
-    """A job that our database has no room for stays where it is, alone or in a lot, and says why;
-    with room again it can be held."""
+    """A job without room stays where it is, alone or in a lot, and says why."""
     if together:
         open_queue().enqueue(1001, ["organizer"])
     before = sql("SELECT * FROM mail_queue")

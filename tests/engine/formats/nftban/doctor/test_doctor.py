@@ -112,8 +112,7 @@ def bury(root: Path, number: int) -> None:
 
 @pytest.mark.parametrize("used", [False, True])
 def test_nothing_is_found_in_a_healthy_place(root: Path, used: bool) -> None:
-    """Of a new place, or one with tasks that wait, a few dead ones and fresh metrics, every check
-    but that of its disk says that all is well."""
+    """In a new and in a used place every check but that of its disk says that all is well."""
     if used:
         add(root)
         bury(root, 3)
@@ -263,8 +262,7 @@ def test_a_handler_that_cannot_be_run(root: Path, name: str, message: str) -> No
 
 
 def test_a_missing_folder_and_a_folder_in_another(root: Path) -> None:
-    """A state's folder that is missing is bad, one beside the queue a warning; a dead-letter queue
-    inside pending/ would be worked on."""
+    """A missing folder of a state is bad, another one a warning; none may be in another."""
     pending = f"{root}/queue/pending"
     inner = the_one(root, "nesting", dlq=f"{pending}/dlq")
     problem = f"{pending}/dlq is inside {pending}: its files would be read as tasks"
@@ -477,8 +475,7 @@ def test_litter(root: Path) -> None:
 
 
 def test_a_walk_counts_tasks_and_names_broken_files(root: Path) -> None:
-    """One walk counts by state and kind, and since when a task is due; the first few broken files
-    are named, and how many more there are."""
+    """Tasks are counted by state and kind; the first few broken files are named."""
     began, pending = time.time(), root / "queue" / "pending"
     bury(root, 1)
     add(root, "report", began - 50)
@@ -566,8 +563,7 @@ def test_kinds_without_a_handler(root: Path) -> None:
 
 @pytest.mark.parametrize("sign", ["run/queue.lock", "metrics/queue.prom.tmp"])
 def test_another_program_beside_us(root: Path, sign: str) -> None:
-    """A sign of another program on a spool that is marked as exclusive is a warning; the command
-    of the finding ends it."""
+    """Its sign on a spool that is marked as exclusive is a warning; the command mends it."""
     make_spool(spool_at(root), exclusive=True)
     with subprocess.Popen(["sleep", "600"]) as other:
         (root / sign).write_text(f"{other.pid}\n{int(time.time())}\n")
