@@ -1,7 +1,7 @@
 """A format that exists only here, with URLs for addresses: the table of formats is enough.
 
-It passes the suite of all stores, and the commands and the console open it like any other. A
-password in its URL is seen by the store alone.
+The commands and the console open it like any other. A password in its URL is seen by the store
+alone.
 """
 
 import json
@@ -16,23 +16,18 @@ from pytest import MonkeyPatch
 from engine.config import place_address as addresses
 from engine.config import queue_config
 from engine.formats import known_formats as known_formats
-from engine.formats.base import conformance
-from engine.formats.base.conformance import Shape
 from engine.formats.base.format import Format, Setup
 from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.model import State
 from engine.places.place import Place
 from engine.policy import RetryPolicy, contract_retries
 from engine.store import Store, Unavailable
-from tests.conformance.test_conformance import SHAPES
 from tests.console_operator import an_operator
 from tests.engine.task_builders import a_task as new_task
 from tests.tables import each
 from tui.cli import main
 from tui.cli.setup.places import open_places
 from tui.text import keys
-
-globals().update(conformance.suite())
 
 SECRET = "hunter2"
 URL = "fake://operator@host:7000/mails"
@@ -67,19 +62,6 @@ class FakeFormat(Format):
     def retry_policy(self, setup: Setup) -> RetryPolicy:
         """Three attempts."""
         return contract_retries(60, 3600, 3)
-
-
-@pytest.fixture
-def open_store() -> Callable[[], Store]:
-    """Open a further instance on the same tasks, for the suite of all stores."""
-    memory = MemoryTasks()
-    return lambda: FakeStore(memory, lease_seconds=300.0, clock=lambda: conformance.NOW)
-
-
-@pytest.fixture
-def shape() -> Shape:
-    """The tasks of this format, for the suite of all stores."""
-    return SHAPES["memory"]
 
 
 @pytest.fixture

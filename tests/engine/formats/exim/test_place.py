@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,11 @@ from tests.engine.formats.exim.exim_places import (
     a_prefix,
     apply,
     opened,
-    setup_of,
     states_of,
     tasks_of,
-    undo_last,
 )
 from tests.exim_server import EximServer, Sink, wait_until
 from tests.programs import a_script
-from tests.ssh_server import close_master, running_sshd
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -120,23 +116,3 @@ def test_a_delivery_outlasts_us(exim: EximServer, slow: Sink) -> None:
     assert len(slow.bodies) == 1
     for line in (" => x@slow.example.test", " Completed"):
         wait_until(lambda line=line: len(exim.log_lines(ident + line)) == 1)
-
-
-def test_purge_and_undo_over_ssh(exim: EximServer) -> None:
-    """All words go through a shell, also the empty one that names the default queue."""
-    ids = exim.submit(number=7)
-    before, setup = exim.digests(), setup_of(exim)
-    with running_sshd() as sshd:
-        shared = ("ControlMaster=auto", f"ControlPath={sshd.folder}/m", "ControlPersist=60")
-        ssh = sshd.words(*(word for one in shared for word in ("-o", one)))
-        via = {"jail": (*ssh, *exim.prefix)}
-        setup = setup._replace(config=setup.config._replace(via=via))
-        try:
-            with closing(setup.open_store()) as store:
-                assert {*apply(store, exim.state, "purge", tasks_of(store)).done} == {*ids}
-                assert exim.ids("spooldeck-trash") == ids
-                assert {*undo_last(store, exim.state).done} == {*ids}
-        finally:
-            close_master(ssh)
-    assert exim.digests() == before
-    assert exim.ids() == ids

@@ -155,21 +155,6 @@ def test_an_old_message_is_not_held(exim: EximServer) -> None:
         assert exim.log_lines(f"{ident} cancelled by timeout_frozen_after")
 
 
-def test_other_operators_in_a_plan(exim: EximServer) -> None:
-    """Each planned row that others thawed or removed is accounted for; no other is touched."""
-    ids = exim.submit(number=60)
-    exim.run("-Mf", *ids[:30])
-    with opened(exim) as store:
-        planned = {ident: task for ident, task in tasks_of(store).items() if ident in ids[10:50]}
-        exim.run("-Mt", *ids[:20])
-        exim.run("-Mrm", *ids[40:])
-        report = apply(store, exim.state, "purge", planned)
-        assert report.accounted == 40
-        assert {*report.done} == {*ids[20:40]}
-        assert {*report.gone} == {*ids[10:20], *ids[40:50]}
-    assert exim.ids() == sorted(ids[:20])
-
-
 def test_bounce(exim: EximServer) -> None:
     """Bounce ends messages, also frozen ones, and their sender gets a report."""
     ids = exim.submit(number=2)

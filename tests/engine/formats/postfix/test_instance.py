@@ -179,16 +179,6 @@ def test_acts_arrive_over_ssh(postfix: PostfixInstance, ssh: SshServer) -> None:
     assert postfix.listed() == dict.fromkeys(results, "hold")
 
 
-def test_a_lost_act_is_looked_at_again(postfix: PostfixInstance, ssh: SshServer) -> None:
-    """Two of three are done, one has failed with the reason, and none was tried again."""
-    results = hold(postfix, *ssh.words(host="lossy"))
-    held = {ident for ident, queue in postfix.listed().items() if queue == "hold"}
-    assert len(held) == 2
-    assert {ident for ident, error in results.items() if error is None} == held
-    (failed,) = filter(None, results.values())
-    assert "Connection to 127.0.0.1 closed by remote host" in str(failed)
-
-
 def test_without_input_no_message_is_gone(postfix: PostfixInstance, tmp_path: Path) -> None:
     """docker without -i: postsuper gets no ids and ends with 0; the reason says so."""
     results = hold(postfix, a_docker(tmp_path), "exec", "mta")

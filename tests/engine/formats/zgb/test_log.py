@@ -12,7 +12,6 @@ from engine.formats.zgb import log as logs
 from engine.formats.zgb.log import LOG_NAME, Log
 from engine.formats.zgb.place import ZgbDatabase
 from engine.formats.zgb.store import ZgbStore
-from engine.logs import rotated_log
 from engine.model import Move
 from engine.store import Gone
 from tests.store_contents import naming
@@ -215,21 +214,6 @@ def test_a_job_that_was_sent_is_known(tmp_path: Path) -> None:
         assert not a_log(path, database=database).was_sent(message, job, attempt)
     log.write("claimed", job=1, attempt=1, message_id=ID)
     assert not log.was_sent(ID, 1, 3)
-
-
-def test_a_rotated_log_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the two files being opened, the first becomes the second: nothing is read twice."""
-    path = tmp_path / LOG_NAME
-    a_log(path).write("claimed", reg=1)
-    real = rotated_log.rotated_names
-
-    def rotating(name: str) -> list[tuple[str, str]]:
-        if path.exists():
-            path.rename(f"{path}.1")
-        return real(name)
-
-    monkeypatch.setattr(rotated_log, "rotated_names", rotating)
-    assert regs(path) == [1]
 
 
 def test_what_was_tried_counts_once_and_what_was_not_does_not(tmp_path: Path) -> None:
