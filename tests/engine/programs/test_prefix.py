@@ -7,8 +7,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine.config.place_address import parse_address
 from engine.config.queue_config import Config
@@ -169,18 +167,6 @@ def test_the_failures_of_a_prefix_are_told_from_those_of_a_program(
     assert reason if why is None else reason == why
 
 
-@given(st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8")), min_size=1))
-def test_quoting_is_undone_by_one_shell_each(argv: list[str]) -> None:
-    """For each ssh, one shell reads the words; the program has them unchanged at the end."""
-    for times in range(3):
-        one = Prefix("", ("ssh", "a") * times)
-        given_words = Prefix("", ("wrapper",), times).command(argv)[1:]
-        assert one.command(argv)[2 * times :] == given_words
-        for _ in range(times):
-            given_words = shlex.split(" ".join(given_words))
-        assert given_words == argv
-
-
 def test_a_wrapper_is_quoted_as_often_as_the_setting_says(ssh: SshServer, tmp_path: Path) -> None:
     """`via_quoting` is for a script that calls ssh itself."""
     script = f'exec {shlex.join(ssh.words())} "$@"'
@@ -212,22 +198,22 @@ def test_the_prefix_of_a_place_is_named_in_its_url() -> None:
         (VIA, "x://mx2:22/etc", "no mx2:22 in `via`"),
         (VIA, "x:///etc", "no name in `via`"),
         (Config(), "x://mx2/etc", "no mx2 in `via`: it has no names: add its words there"),
+        *(
+            (None, f"x://mx2{path}", "expected SCHEME://NAME/PATH, such as x://mx2/")
+            for path in ("", "/", "//", "/etc/", "/a/../b", "/etc?db=1")
+        ),
     ],
 )
-def test_an_unknown_name_is_one_line(config: Config, place: str, why: str) -> None:
-    """It names the place, and the names that there are."""
+def test_an_unknown_name_or_another_path_is_one_line(
+    config: Config | None, place: str, why: str
+) -> None:
+    """It names the place, and the names that there are; one place has one name: else it would have
+    two journals."""
     with pytest.raises(Unavailable, match=re.escape(why)):
-        prefix_of(config, parse_address(place))
-
-
-@each(
-    "place",
-    ["x://mx2", "x://mx2/", "x://mx2//", "x://mx2/etc/", "x://mx2/a/../b", "x://mx2/etc?db=1"],
-)
-def test_a_url_with_another_path_is_refused(place: str) -> None:
-    """One place has one name: else it would have two journals."""
-    with pytest.raises(Unavailable, match="expected SCHEME://NAME/PATH, such as x://mx2/"):
-        path_of(parse_address(place))
+        if config is None:
+            path_of(parse_address(place))
+        else:
+            prefix_of(config, parse_address(place))
 
 
 @each(

@@ -9,8 +9,9 @@ from engine.formats.exim.programs import Exim
 from engine.model import State
 from engine.places.place import WholeQueueFigures
 from engine.programs.prefix import Prefix
-from tests.engine.formats.exim.exim_places import USER, a_prefix, open_by, setup_of, tasks_of
+from tests.engine.formats.exim.exim_places import USER, a_prefix, open_by, setup_of
 from tests.exim_server import EximServer, Sink
+from tests.store_contents import tasks_in
 from tests.tables import each
 
 
@@ -91,7 +92,7 @@ def test_a_listing_is_counted(exim: EximServer) -> None:
     exim.run("-MG", "spooldeck-trash", trashed)
     setup = setup_of(exim)
     with closing(setup.open_store()) as store:
-        assert len(tasks_of(store)) == 4
+        assert len(tasks_in(store)) == 4
     counts = setup.settings.listing.counts
     expected = QueueCounts(waiting=1, frozen=2, bounces=1, ending=2, trashed=1, by_hand=1)
     assert counts == expected._replace(overdue=0)
@@ -180,7 +181,7 @@ def test_an_exim_without_named_queues_purges_nothing(exim: EximServer) -> None:
     exim.submit()
     answer = "echo 'exim abandoned: unknown, malformed, or incomplete option -MG' >&2; exit 1"
     with closing(open_by(a_prefix(exim, f"*' -MG '*) {answer}"), exim.state)) as store:
-        (task,) = tasks_of(store).values()
+        (task,) = tasks_in(store).values()
         refusal = store.edges[State.PENDING, State.TRASH].refusal
         assert refusal.startswith("Exim 4.") and "unknown, malformed" in refusal
         assert store.swap(task, task._replace(state=State.HELD))

@@ -11,8 +11,9 @@ from engine.formats.exim import place
 from engine.formats.exim.format import FORMAT, SPOOL_FOLDERS
 from engine.formats.known_formats import own_format
 from engine.store import Unavailable
-from tests.engine.formats.exim.exim_places import opened, setup_of, tasks_of
+from tests.engine.formats.exim.exim_places import opened, setup_of
 from tests.exim_server import CONFIG, EximServer, Sink, wait_until
+from tests.store_contents import tasks_in
 from tests.tables import each
 from tests.unprivileged_user import as_other_user, other_users_folder
 
@@ -56,7 +57,7 @@ def test_a_private_configuration_is_used(exim: EximServer) -> None:
     settings = FORMAT.parse_settings({"config": "/etc/exim4/private.conf"}, AT)
     setup = setup_of(exim)._replace(settings=settings)
     with closing(setup.open_store()) as store:
-        (task,) = tasks_of(store).values()
+        (task,) = tasks_in(store).values()
         (header,) = [part for part in store.parts(task) if part.name == "envelope"]
     assert header.where.startswith("/usr/sbin/exim4 -C /etc/exim4/private.conf -Mvh")
     private.chmod(0o664)
@@ -78,7 +79,7 @@ def test_the_next_try_is_that_of_the_retry_database(
     (many,) = exim.submit(recipients=[f"a@d{number}.example.test" for number in range(6)])
     exim.run("-Mf", *exim.submit())
     with opened(exim) as store:
-        tasks = tasks_of(store)
+        tasks = tasks_in(store)
     texts = FORMAT.describe_next_tries(setup_of(exim), [*tasks.values()], 0.0)
     assert "a@grey.example.test" in texts[tried] and "(retry database)" in texts[tried]
     for zone in ("TZ=JST-9", "TZ=EST5"):

@@ -15,22 +15,23 @@ from tests.engine.formats.exim.exim_places import (
     apply,
     opened,
     states_of,
-    tasks_of,
 )
 from tests.exim_server import EximServer, Sink, wait_until
 from tests.programs import a_script
+from tests.store_contents import tasks_in
 
 ROOT = Path(__file__).resolve().parents[4]
 
 APPLY = """
 import sys
-from tests.engine.formats.exim.exim_places import apply, open_by, tasks_of, undo_last
+from tests.engine.formats.exim.exim_places import apply, open_by, undo_last
+from tests.store_contents import tasks_in
 verb, script, state = sys.argv[1:]
 store = open_by(script, state)
 if verb == "undo":
     undo_last(store, state)
 else:
-    apply(store, state, verb, tasks_of(store))
+    apply(store, state, verb, tasks_in(store))
 """
 """Carries out a plan with a prefix of one word."""
 
@@ -52,7 +53,7 @@ def test_a_kill_at_each_call(exim: EximServer, tmp_path: Path, verb: str) -> Non
             script = a_script(tmp_path / "lossy", f'echo >>{counter}\n{at}\nexec {run} "$@"')
             if verb == "undo":
                 with opened(exim) as store:
-                    apply(store, exim.state, "purge", tasks_of(store))
+                    apply(store, exim.state, "purge", tasks_in(store))
             argv = [sys.executable, "-c", APPLY, verb, script, str(exim.state)]
             ended = subprocess.run(argv, cwd=ROOT, capture_output=True, check=False)
             status = ended.returncode
@@ -77,7 +78,7 @@ def _settle_and_restore(exim: EximServer) -> None:
             assert sum(done.values()) + len(settled.unmoved) == settled.operation.planned
             if settled.unmoved:
                 undo.abandon_operation(store, journal, operation, "test")
-        trashed = {t.id: t for t in tasks_of(store).values() if t.state is State.TRASH}
+        trashed = {t.id: t for t in tasks_in(store).values() if t.state is State.TRASH}
         if trashed:
             assert {*apply(store, exim.state, "restore", trashed).done} == {*trashed}
 
@@ -89,7 +90,7 @@ def test_other_operators_in_a_plan_of_thousands(exim: EximServer, tmp_path: Path
     exim.run("-Mf", *ids)
     (kept,) = exim.submit(sender="kept@shop.example.test")
     with opened(exim) as store:
-        planned = {ident: task for ident, task in tasks_of(store).items() if ident in {*ids}}
+        planned = {ident: task for ident, task in tasks_in(store).items() if ident in {*ids}}
         acts = (("-Mt", ids[::2]), ("-Mrm", ids[::-3]))
         lines = [" ".join([*exim.prefix, "exim4", act, *some, ">/dev/null"]) for act, some in acts]
         with subprocess.Popen([a_script(tmp_path / "others", "\n".join(lines))], cwd="/") as others:

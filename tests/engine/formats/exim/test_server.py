@@ -23,10 +23,10 @@ from tests.engine.formats.exim.exim_places import (
     setup_of,
     states_of,
     task_in,
-    tasks_of,
     undo_last,
 )
 from tests.exim_server import EximServer, Sink, wait_until
+from tests.store_contents import tasks_in
 from tests.tables import each
 from tui.plan.plan_lines import requests_text, result_lines
 
@@ -60,7 +60,7 @@ def test_odd_addresses_and_flags(exim: EximServer) -> None:
         exim.submit(recipients=[address])
     exim.run("-Mf", *exim.ids())
     with opened(exim) as store:
-        tasks = tasks_of(store).values()
+        tasks = tasks_in(store).values()
     assert {task.state for task in tasks} == {State.HELD}
     assert all("Exim cancels frozen mail then" in t.extra["frozen until"] for t in tasks)
     assert {task.destination for task in tasks} >= {*odd[:2]}
@@ -71,7 +71,7 @@ def test_hold_and_undo(exim: EximServer) -> None:
     """Hold freezes messages, and its undo thaws them."""
     exim.submit(number=3)
     with opened(exim) as store:
-        assert len(apply(store, exim.state, "hold", tasks_of(store)).done) == 3
+        assert len(apply(store, exim.state, "hold", tasks_in(store)).done) == 3
         assert exim.listing().count("*** frozen ***") == 3
         assert states_of(store) == {State.HELD: 3}
         assert len(undo_last(store, exim.state).done) == 3
@@ -87,7 +87,7 @@ def test_purge_and_undo_keep_every_byte(exim: EximServer, more: str) -> None:
     exim.run("-Mf", *exim.submit(number=300)[:100])
     before = exim.digests()
     with opened(exim) as store:
-        assert len(apply(store, exim.state, "purge", tasks_of(store)).done) == 300
+        assert len(apply(store, exim.state, "purge", tasks_in(store)).done) == 300
         assert (exim.ids(), len(exim.ids("spooldeck-trash"))) == ([], 300)
         assert states_of(store) == {State.TRASH: 300}
         assert len(undo_last(store, exim.state).done) == 300
@@ -101,10 +101,10 @@ def test_a_message_in_delivery_is_not_purged(exim: EximServer, slow: Sink) -> No
     exim.submit(number=4)
     with opened(exim) as store:
         (late,) = exim.submit(recipients=["x@slow.example.test"])
-        planned = tasks_of(store)
+        planned = tasks_in(store)
         (early,) = exim.submit(recipients=["x@slow.example.test"], deliver=True)
         assert slow.waiting.acquire(timeout=30)
-        active = tasks_of(store)[early]
+        active = tasks_in(store)[early]
         assert active.state is State.ACTIVE and active.lease is not None
         bar = store.edges[State.ACTIVE, State.HELD].bars(active, 0.0)
         assert bar == f"Exim has locked it: {active.lease.owner} delivers"
@@ -127,7 +127,7 @@ def test_a_message_that_is_locked_after_the_check_fails(exim: EximServer, slow: 
     (ident,) = exim.submit(recipients=["x@slow.example.test"])
     with opened(exim) as store:
         assert isinstance(store, MailStore)
-        (task,) = tasks_of(store).values()
+        (task,) = tasks_in(store).values()
         assert [*store.verify([(task.id, task.state, task.rev)])] == [task]
         exim.deliver(ident)
         assert slow.waiting.acquire(timeout=30)
@@ -144,7 +144,7 @@ def test_an_old_message_is_not_held(exim: EximServer) -> None:
     exim.configure("timeout_frozen_after = 1s\n")
     (ident,) = exim.submit()
     with opened(exim) as store:
-        report = apply(store, exim.state, "hold", tasks_of(store))
+        report = apply(store, exim.state, "hold", tasks_in(store))
         ((excluded, why),) = report.excluded
         assert (report.done, excluded) == ((), ident)
         assert "Exim cancels frozen mail older than 1s" in why and "X moves it" in why
@@ -160,7 +160,7 @@ def test_bounce(exim: EximServer) -> None:
     ids = exim.submit(number=2)
     exim.run("-Mf", ids[0])
     with opened(exim) as store:
-        assert {*apply(store, exim.state, "bounce", tasks_of(store)).done} == {*ids}
+        assert {*apply(store, exim.state, "bounce", tasks_in(store)).done} == {*ids}
     assert not {*ids} & {*exim.ids()}
     assert len(exim.log_lines("cancelled by root")) == 2
 
@@ -209,7 +209,7 @@ def test_restore_of_what_another_moved(exim: EximServer) -> None:
     (ident,) = exim.submit()
     exim.run("-MG", "spooldeck-trash", ident)
     with opened(exim) as store:
-        tasks = tasks_of(store)
+        tasks = tasks_in(store)
         assert tasks[ident].state is State.TRASH
         assert tasks[ident].extra["moved by"] == "another program, or by hand"
         report = apply(store, exim.state, "expunge", tasks, clock=4e9)
@@ -223,15 +223,15 @@ def test_expunge_only_after_a_day(exim: EximServer) -> None:
     """What we moved to the trash is deleted after 24 hours, and not before."""
     ids = exim.submit(number=2)
     with opened(exim) as store:
-        assert len(apply(store, exim.state, "purge", tasks_of(store)).done) == 2
-        trashed = tasks_of(store)
+        assert len(apply(store, exim.state, "purge", tasks_in(store)).done) == 2
+        trashed = tasks_in(store)
         now = float(trashed[ids[0]].extra["trash_since"])
         early = apply(store, exim.state, "expunge", trashed, clock=now + 23 * 3600)
         assert (early.done, len(early.excluded)) == ((), 2)
         plan = apply(store, exim.state, "expunge", trashed, clock=now + 25 * 3600)
         assert (len(plan.done), len(plan.failed)) == (0, 2), "the clock of the store decides"
     with closing(open_store(setup_of(exim), lambda: now + 25 * 3600)) as store:
-        report = apply(store, exim.state, "expunge", tasks_of(store), clock=now + 25 * 3600)
+        report = apply(store, exim.state, "expunge", tasks_in(store), clock=now + 25 * 3600)
     assert {*report.done} == {*ids}
     assert exim.ids("spooldeck-trash") == []
 
@@ -241,14 +241,14 @@ def test_what_was_moved_again_by_hand_is_kept(exim: EximServer) -> None:
     clock differs from the one of the host does not hide what we moved."""
     (ident,) = exim.submit()
     with closing(open_store(setup_of(exim), clock=lambda: 1e9)) as store:
-        apply(store, exim.state, "purge", tasks_of(store))
-        assert tasks_of(store)[ident].extra["moved by"] == "spooldeck"
+        apply(store, exim.state, "purge", tasks_in(store))
+        assert tasks_in(store)[ident].extra["moved by"] == "spooldeck"
         exim.run("-qGspooldeck-trash", "-MG", "", ident)
         exim.run("-MG", "spooldeck-trash", ident)
         record = exim.state / "trash.moved"
         lines = record.read_text()
         record.write_text(lines.replace(lines.split()[1], "1000"))
-        assert tasks_of(store)[ident].extra["moved by"] != "spooldeck"
+        assert tasks_in(store)[ident].extra["moved by"] != "spooldeck"
 
 
 @pytest.mark.parametrize(("seconds", "note"), [(60.0, "ended"), (0.0, "still delivering")])
@@ -260,7 +260,7 @@ def test_promote_delivers_once(
     (ident,) = exim.submit(recipients=["x@slow.example.test"])
     slow.release()
     with opened(exim) as store:
-        report = apply(store, exim.state, "promote", tasks_of(store))
+        report = apply(store, exim.state, "promote", tasks_in(store))
     assert (report.done, report.is_exact, report.notes) == ((ident,), False, {note: 1})
     assert requests_text(report) == f"asked for 1: 1 {note}"
     wait_until(lambda: exim.ids() == [])
@@ -272,14 +272,14 @@ def test_a_message_that_was_frozen_after_its_check(exim: EximServer) -> None:
     """`-M` would thaw it and does not start; `-MG` moves it and shows that it is frozen."""
     ident, other = exim.submit(number=2)
     with opened(exim) as store:
-        tasks = tasks_of(store)
+        tasks = tasks_in(store)
         task = tasks[ident]
         exim.run("-Mf", ident)
         result = server_of(exim).act([task], task._replace(due=0.0))
         assert result.refused == {ident: "changed: not queued any more"}
         assert "*** frozen ***" in exim.listing()
         result = server_of(exim).act([task, tasks[other]], task._replace(state=State.TRASH))
-        assert result.done == {ident: task.rev for ident, task in tasks_of(store).items()}
+        assert result.done == {ident: task.rev for ident, task in tasks_in(store).items()}
 
 
 def test_parts(exim: EximServer) -> None:
@@ -287,7 +287,7 @@ def test_parts(exim: EximServer) -> None:
     (ident,) = exim.submit(text="hello body")
     with opened(exim) as store:
         for _ in range(2):
-            (task,) = tasks_of(store).values()
+            (task,) = tasks_in(store).values()
             parts = {part.name: store.read(task, part.name) for part in store.parts(task)}
             assert [*parts] == ["message", "headers", "envelope", "log", "body", "retry"]
             assert store.read(task).startswith(f"id: {ident}\n".encode())
@@ -312,7 +312,7 @@ def test_a_user_without_rights(exim: EximServer) -> None:
         setup.open_store()
     exim.configure("no_queue_list_requires_admin\n")
     with closing(setup.open_store()) as store:
-        assert len(tasks_of(store)) == 1
+        assert len(tasks_in(store)) == 1
         assert all("only root" in edge.refusal for edge in store.edges.values())
         assert all("only root" in control.refusal for control in store.controls.values())
 
@@ -337,7 +337,7 @@ def test_a_lost_connection_is_looked_at_again(exim: EximServer) -> None:
     act = "*' -MG spooldeck-trash '*) RUN >/dev/null; echo connection lost >&2; exit 255"
     script = a_prefix(exim, f"*{NO_MESSAGE}*) exec RUN;; {act}")
     with closing(open_by(script, exim.state)) as store:
-        report = apply(store, exim.state, "purge", tasks_of(store))
+        report = apply(store, exim.state, "purge", tasks_in(store))
     assert report.accounted == 5
     assert {*report.done} == {*ids}
     text = "".join(run[0] for line in result_lines(report, 100) for run in line)
@@ -352,7 +352,7 @@ def test_what_a_killed_act_leaves_open_is_unknown(exim: EximServer, verb: str, o
     (ident,) = exim.submit()
     script = a_prefix(exim, f"*' {option} '*) RUN >/dev/null; exit 137")
     store = MailStore(server_of(exim, script))
-    (task,) = tasks_of(store).values()
+    (task,) = tasks_in(store).values()
     (outcome,) = store.swap_all([Move(task, VERBS[verb].function(task, 0.0))])
     gone = "; looked again: not there any more" if verb == "bounce" else ""
     assert isinstance(outcome.error, Unavailable)
@@ -377,11 +377,11 @@ def test_an_idle_store_writes_no_line_into_the_log(exim: EximServer, in_trash: i
     seconds, counts = [0.0], list[int]()
     with watched(exim, seconds) as store:
         wait = store.changes.wait
-        assert len(tasks_of(store)) == 3 and wait is not None
+        assert len(tasks_in(store)) == 3 and wait is not None
         for _ in range(600):  # the first poll has nothing to compare with
             seconds[0] += 1.0
             if wait(0.0) is None:
-                assert len(tasks_of(store)) == 3
+                assert len(tasks_in(store)) == 3
             counts.append(len(exim.log_lines("cwd=")))
     assert counts[-1] == counts[180]
 
@@ -392,14 +392,14 @@ def test_changes_by_others_are_noticed(exim: EximServer, act: str) -> None:
     (ident,) = exim.submit()
     seconds = [0.0]
     with watched(exim, seconds) as store:
-        wait, [old] = store.changes.wait, [*tasks_of(store).values()]
+        wait, [old] = store.changes.wait, [*tasks_in(store).values()]
         assert wait is not None and wait(0.0) == ()
         seconds[0] = 1000.0
         wait(0.0)
         exim.submit() if act == "arrival" else exim.run(*act.split(), ident)
         seconds[0] = 2000.0
         assert wait(0.0) is None
-        assert [*tasks_of(store).values()] != [old]
+        assert [*tasks_in(store).values()] != [old]
 
 
 SUDO = """#!/bin/sh
@@ -423,7 +423,7 @@ def test_sudo_is_not_asked_for_what_it_refuses(exim: EximServer) -> None:
     try:
         with closing(setup.open_store()) as store:
             for verb in ("hold", "purge"):
-                assert len(apply(store, exim.state, verb, tasks_of(store)).done) == 2
+                assert len(apply(store, exim.state, verb, tasks_in(store)).done) == 2
             assert states_of(store) == {State.TRASH: 2}
         daemon = read_host(find_exim(setup), None).daemon
         assert (daemon.pids, daemon.is_known) == ((), False), "root's processes cannot be read"
@@ -485,7 +485,7 @@ def test_no_other_text_is_given_to_exim(exim: EximServer) -> None:
     """An id that is none starts no program."""
     exim.submit()
     with opened(exim) as store:
-        (task,) = tasks_of(store).values()
+        (task,) = tasks_in(store).values()
         for ident in ("ALL", "1xX5UI-0003P1-0V\n", "-Mrm", "../../etc/passwd", ""):
             assert [*store.verify([(ident, task.state, task.rev)])] == []
             with pytest.raises((Gone, Unsupported)):

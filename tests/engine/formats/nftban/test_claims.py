@@ -5,11 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine import verbs
-from engine.formats.nftban.claims import PendingLine, kind_of
 from engine.formats.nftban.hint import (
     ALWAYS_CHECKED,
     FileState,
@@ -327,16 +324,3 @@ def test_a_kind_that_is_not_wanted_keeps_its_place(spool: SpoolFolders, store: N
     first = next(taking)
     expected.add("alpha")
     assert [first.kind, *(task.kind for task in taking)] == ["beta", "alpha", "beta"]
-
-
-kinds = st.sampled_from(["alpha", "beta", "mail_send"])
-
-
-@given(st.lists(st.tuples(kinds, st.integers(0, 99))), st.sets(kinds))
-def test_the_line_is_in_the_order_of_names(rows: list[tuple[str, int]], wanted: set[str]) -> None:
-    """For any wanted kinds, theirs come in order, and the others stay."""
-    line = sorted((f"20261121T0533{n:02}Z-{kind}-0a0a0a0a.task", n) for kind, n in set(rows))
-    waiting = PendingLine(line)
-    claimed = list(iter(lambda: waiting.next(lambda kind, group: kind in wanted), None))
-    assert claimed == [candidate for candidate in line if kind_of(candidate[0]) in wanted]
-    assert len(waiting) == len(line) - len(claimed)

@@ -3,16 +3,12 @@
 import os
 import signal
 import sqlite3
-import tempfile
 from contextlib import closing
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import hypothesis.strategies as st
 import pytest
-from hypothesis import given
 
 from engine import verbs
 from engine.formats.zgb.place import (
@@ -22,12 +18,10 @@ from engine.formats.zgb.place import (
     document_retry_policy,
 )
 from engine.formats.zgb.queue_config import UNDECIDABLE_ERROR, RedirectDecision
-from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import EDGES, ZgbStore
 from engine.model import Missing, Move, State, Task, counted_attempts, own_word
 from engine.store import Gone, Unavailable, Unsupported
 from engine.work import outcomes
-from tests.examples import examples
 from tests.rival_processes import at_once
 from tests.store_contents import naming, problems_in, tasks_in
 from tests.zgb import (
@@ -40,7 +34,6 @@ from tests.zgb import (
     config,
     fail,
     settle,
-    sql_in,
     taken,
     there,
 )
@@ -154,7 +147,8 @@ def test_a_claim_is_a_lease(user_job: ZgbStore, sql: Sql) -> None:
 
 
 def test_each_attempt_costs_a_token(open_queue: Opener, sql: Sql) -> None:
-    """No more is claimed than whole tokens; the rest is kept; an empty queue is refilled too."""
+    """No more is claimed than whole tokens; the rest is kept; an empty queue is refilled too. A
+    clock that is set back brings nothing, and from then on what it always did."""
     settle(sql, mailMaxPerHour="60", mailTokens="1", mailLastRefill=str(int(NOW - 120)))
     store = open_queue(rate_limit=REAL)
     assert taken(store) == []
@@ -167,6 +161,9 @@ def test_each_attempt_costs_a_token(open_queue: Opener, sql: Sql) -> None:
     assert store.changes.next_due == NOW + 45  # 40 an hour: half a token
     assert taken(store, NOW + 44) == []
     assert len(taken(store, NOW + 45)) == 1
+    settle(sql, mailTokens="0", mailLastRefill=str(int(NOW + 9000)))
+    assert (taken(store, NOW + 100), config(sql)["mailTokens"]) == ([], "0.0")
+    assert len(taken(store, NOW + 190)) == 1
 
 
 def test_a_take_that_goes_on_refills_nothing_twice(open_queue: Opener, sql: Sql) -> None:
@@ -657,44 +654,6 @@ def test_what_does_not_exist_is_missing(open_queue: Opener) -> None:
     """A row, an id and a problem that do not exist are missing, each by its name."""
     names = ["row 77", "77-user", "orphans", "failed"]
     assert set(open_queue().scan(names)) == {Missing(name) for name in names}
-
-
-# ---- laws of its pace
-
-START, JOBS, BURST = int(NOW), 400, 5
-
-
-STEPS = st.one_of(st.integers(-90, 90), st.integers(-(10**8), 10**8))
-
-
-@examples(10)
-@given(
-    st.lists(st.tuples(STEPS, st.integers(1, 60)), min_size=2, max_size=25), st.integers(0, BURST)
-)
-def test_no_step_of_a_clock_brings_more_than_a_cap(steps: list[tuple[int, int]], had: int) -> None:
-    """A clock that is set back and ahead, and a rate that changes meanwhile: each step ahead brings
-    what its time brings at the new rate, and at most a cap; a step back brings nothing and stops
-    nothing."""
-    now, before = START, float(had)
-    with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/zgb.db"
-        create(path)
-        sql = partial(sql_in, path)
-        jobs = ", ".join(f"({number}, 'user')" for number in range(JOBS))
-        sql(f"INSERT INTO mail_queue (registration_number, mail_type) VALUES {jobs}")
-        settle(sql, mailQueueEnabled="1", mailTokens=repr(before), mailLastRefill=str(START))
-        # No lease lapses, so that what was claimed stays so.
-        place = ZgbDatabase(path, durable=False, registrations="", lease=1 << 40)
-        with closing(ZgbStore(place)) as store:
-            for step, rate in steps:
-                now += step
-                settle(sql, mailMaxPerHour=str(rate))
-                sent = len(taken(store, float(now), JOBS))
-                tokens = float(config(sql)["mailTokens"])
-                due = min(rate, BURST, before + max(0, step) * rate / 3600)
-                assert sent + tokens == pytest.approx(due)
-                assert 0 <= tokens < 1
-                before = tokens
 
 
 def test_orphans_of_a_table_emptied_meanwhile_are_asked_about(open_queue: Opener, sql: Sql) -> None:
