@@ -1,18 +1,15 @@
 """The suite of all stores, run on each of ours, also on places that others use."""
 
-import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from engine.formats.base import conformance
-from engine.formats.base.conformance import NOW, Factory, Opener, Shape, factory, put
+from engine.formats.base.conformance import NOW, Factory, Opener, Shape, put
 from engine.formats.nftban.store import SpoolFolders
-from engine.model import Move, State, Task
+from engine.model import State, Task
 from tests.conformance.conftest import IN_USE, also_in_use
-from tests.nftban_spool import opened
-from tests.rival_processes import TAKER, at_once
 from tests.store_contents import every_file
 
 ALSO_IN_USE = {
@@ -100,14 +97,6 @@ def payload(request: pytest.FixtureRequest, spool: SpoolFolders) -> str:
 
 
 PAYLOADS = ("memory", "nftban", "nftban-durable")
-
-
-def test_processes_share_no_task(spool: SpoolFolders) -> None:
-    """Processes on one spool get every task between them, and none of them twice."""
-    a_task = factory(SHAPES["nftban"])
-    list(opened(spool).swap_all(Move(None, a_task(number)) for number in range(200)))
-    claims = at_once(4, TAKER, str(Path(spool.pending).parent), str(NOW))
-    assert sorted(itertools.chain(*claims)) == [a_task(number).id for number in range(200)]
 
 
 def test_looking_and_reading_write_nothing(

@@ -273,20 +273,6 @@ def test_a_broken_file_in_work_is_quarantined(spool: SpoolFolders) -> None:
     assert names(spool.work) == [f"{GOOD.id}.task", "notes"]
 
 
-def test_good_tasks_are_never_quarantined(spool: SpoolFolders, tmp_path: Path) -> None:
-    """Neither our claims nor other files in work/ are broken; no folder is made for nothing."""
-    Path(spool.work, NAME).write_bytes(FILE)
-    store = opened(spool, later)
-    store.swap(None, GOOD)
-    for _ in "12":
-        taken(store, later())
-    assert store.quarantine_broken() == []
-    assert names(spool.work) == [NAME, f"{GOOD.id}.task"]
-    assert not Path(spool.staging_dir, "corrupt").exists()
-    empty = opened(new_spool(tmp_path / "other"), later)
-    assert (taken(empty, later()), empty.quarantine_broken()) == ([], [])
-
-
 def test_many_broken_files_stop_no_claim(spool: SpoolFolders) -> None:
     """Of two with one name to show, each keeps its own; the good one comes between them."""
     for number in range(50):

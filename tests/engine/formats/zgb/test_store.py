@@ -4,7 +4,6 @@ import os
 import signal
 import sqlite3
 from contextlib import closing
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from engine.formats.zgb.store import EDGES, ZgbStore
 from engine.model import Missing, Move, State, Task, counted_attempts, own_word
 from engine.store import Gone, Unavailable, Unsupported
 from engine.work import outcomes
-from tests.rival_processes import at_once
 from tests.store_contents import naming, problems_in, tasks_in
 from tests.zgb import (
     NOW,
@@ -203,33 +201,6 @@ def test_a_taker_that_fails_has_claimed_nothing(both_jobs: ZgbStore, sql: Sql) -
         next(both_jobs.take(NOW + 50, "me", 1, wants))
     assert config(sql) == before
     assert sql("SELECT DISTINCT status FROM mail_queue") == [("pending",)]
-
-
-WORKER = """
-import sys
-from engine.formats.zgb.place import RateLimit, ZgbDatabase
-from engine.formats.zgb.store import ZgbStore
-limit = RateLimit(1000, 1000)
-store = ZgbStore(ZgbDatabase(sys.argv[1], rate_limit=limit, durable=False, patience=60.0))
-print("ready", flush=True)
-sys.stdin.readline()
-while batch := list(store.take(float(sys.argv[2]), "me", 3)):
-    for task in batch:
-        print(task.id)
-"""
-
-
-def test_two_workers_on_two_hundred_jobs(place: ZgbDatabase, open_queue: Opener, sql: Sql) -> None:
-    """None is claimed twice, and as many tokens are spent as jobs are claimed."""
-    store = open_queue()
-    for number in range(1000, 1100):
-        store.enqueue(number)
-    settle(sql, mailMaxPerHour="1000", mailTokens="150.5", mailLastRefill=str(int(NOW)))
-    claims = list(chain(*at_once(2, WORKER, place.path, str(NOW))))
-    assert len(claims) == len(set(claims)) == 150
-    assert config(sql)["mailTokens"] == "0.5"
-    counted = sql("SELECT status, count(*) FROM mail_queue GROUP BY status ORDER BY status")
-    assert counted == [("pending", 50), ("sending", 150)]
 
 
 def test_the_tenth_failure_parks(user_job: ZgbStore, sql: Sql) -> None:
