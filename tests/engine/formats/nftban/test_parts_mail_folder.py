@@ -223,10 +223,9 @@ def test_a_task_that_moves_while_it_is_looked_for_is_found(
 
 
 def test_what_is_done_is_removed_without_reading_others(
-    spool: SpoolFolders, mail: Path, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, store: NftbanStore, mail: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a success, and for what is marked as sent, no other task file is read."""
-    store = opened(spool)
     dead = put(spool, store, mail / "meta.sh", State.DEAD)
     meta = mail.with_name("mail-20261120T094604Z-00000000") / "meta.sh"
     meta.parent.mkdir()
@@ -240,11 +239,10 @@ def test_what_is_done_is_removed_without_reading_others(
 
 
 def test_many_payloads_are_searched_for_in_one_scan(
-    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, store: NftbanStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deleting many tasks for good reads the queue once; where that is refused, for the lock of our
     folder is held, the tasks leave and their mails stay."""
-    store = opened(spool)
 
     def trashed(count: int) -> list[Task]:
         for number in range(count):

@@ -44,6 +44,12 @@ GOOD = Task("20261120T094115Z-job-00000009", "job", State.PENDING, 1_795_170_000
 """Follows the broken files, and has to be taken all the same."""
 
 
+@pytest.fixture
+def store(spool: SpoolFolders) -> NftbanStore:
+    """The store of the spool, when all that is there has been as it is for a minute."""
+    return opened(spool, later)
+
+
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make that")
 
 
@@ -181,13 +187,12 @@ def test_what_is_not_trusted_stays_and_is_reported_once(
         assert taken(store, later()) == ids
 
 
-def test_a_round_of_quarantine_is_bounded(spool: SpoolFolders) -> None:
+def test_a_round_of_quarantine_is_bounded(spool: SpoolFolders, store: NftbanStore) -> None:
     """A round moves at most a hundred files, and none once it is over; the next one goes on, and a
     file that was completed meanwhile is claimed and not moved."""
     broken = [a_task(number).id for number in range(250)]
     for ident in broken:
         Path(spool.pending, f"{ident}.task").write_bytes(b"")
-    store = opened(spool, later)
     assert taken(store, later()) == []
     assert (store.quarantine_broken(is_over=lambda: True), store.has_broken) == ([], True)
     assert (len(store.quarantine_broken()), store.has_broken) == (100, True)
@@ -220,7 +225,7 @@ def test_what_is_no_task_file_is_never_moved(spool: SpoolFolders, kind: str) -> 
     assert (names(spool.pending), under_way(spool)) == ([NAME], [])
 
 
-def test_what_may_still_be_written_is_left(spool: SpoolFolders) -> None:
+def test_what_may_still_be_written_is_left(spool: SpoolFolders, store: NftbanStore) -> None:
     """The real program writes in place: what changed within the last minute is not quarantined,
     with any modification time, and what it has finished since is claimed."""
     path = Path(spool.pending, NAME)
@@ -231,7 +236,6 @@ def test_what_may_still_be_written_is_left(spool: SpoolFolders) -> None:
         taken(store, later())
         assert (bool(store.quarantine_broken()), path.exists()) == (moved, not moved)
     path.write_bytes(FILE[:100])
-    store = opened(spool, later)
     assert taken(store, later()) == []
     path.write_bytes(FILE)
     assert store.quarantine_broken() == []
@@ -239,12 +243,11 @@ def test_what_may_still_be_written_is_left(spool: SpoolFolders) -> None:
 
 
 def test_a_file_written_during_its_quarantine_goes_back(
-    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, store: NftbanStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What another process writes between our check and our move is put back as it is now."""
     path = Path(spool.pending, NAME)
     path.write_bytes(b"")
-    store = opened(spool, later)
     taken(store, later())
     just_before(monkeypatch, lambda: path.write_bytes(FILE))
     assert store.quarantine_broken() == []
@@ -252,14 +255,13 @@ def test_a_file_written_during_its_quarantine_goes_back(
     assert names(Path(spool.staging_dir, "corrupt")) == []
 
 
-def test_a_broken_file_in_work_is_quarantined(spool: SpoolFolders) -> None:
+def test_a_broken_file_in_work_is_quarantined(spool: SpoolFolders, store: NftbanStore) -> None:
     """A torn file is quarantined; foreign names and folders stay, a folder is reported once."""
     Path(spool.work, NAME).write_bytes(FILE[:60])
     Path(spool.work, "notes").write_bytes(b"")
     folder = Path(spool.pending, f"{a_task(3).id}.task")
     folder.mkdir()
     (folder / "kept").write_text("precious")
-    store = opened(spool, later)
     store.swap(None, GOOD)
 
     assert taken(store, later()) == [GOOD.id]
@@ -273,11 +275,10 @@ def test_a_broken_file_in_work_is_quarantined(spool: SpoolFolders) -> None:
     assert names(spool.work) == [f"{GOOD.id}.task", "notes"]
 
 
-def test_many_broken_files_stop_no_claim(spool: SpoolFolders) -> None:
+def test_many_broken_files_stop_no_claim(spool: SpoolFolders, store: NftbanStore) -> None:
     """Of two with one name to show, each keeps its own; the good one comes between them."""
     for number in range(50):
         Path(spool.pending, f"0\x01{chr(ord('A') + number)}.task").write_bytes(b"")
-    store = opened(spool, later)
     store.swap(None, GOOD)
     assert taken(store, later()) == [GOOD.id]
     assert len(store.quarantine_broken()) == 50

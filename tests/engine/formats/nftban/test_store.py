@@ -61,10 +61,9 @@ def test_ids_are_stamped_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     assert task_format.id_in_name(task.id + task_format.SUFFIX) == task.id
 
 
-def test_tasks_come_in_the_order_of_their_adds(spool: SpoolFolders) -> None:
+def test_tasks_come_in_the_order_of_their_adds(store: NftbanStore) -> None:
     """Within one second the microseconds of the stamp decide; in ids of earlier versions, without
     them, the token, which rises with the adds, then the kind."""
-    store = opened(spool)
     old = ("15Z-b-00000000", "15Z-b_c-00000000", "15Z-a-00000001", "15Z-b-0000000a")
     stamps = (*old, "15Z000001-z-0000000f", "15Z000002-a-00000000", "15Z900000-a-00000000")
     order = [*(f"20261120T0941{end}" for end in (*stamps, "16Z-a-00000000")), "Z", "a_b"]
@@ -128,10 +127,9 @@ def test_no_task_waits_for_more_than_a_week(spool: SpoolFolders) -> None:
     assert taken(store, clock[0]) == [IDENT]
 
 
-def test_after_a_take_the_next_due_time_is_known(spool: SpoolFolders) -> None:
+def test_after_a_take_the_next_due_time_is_known(spool: SpoolFolders, store: NftbanStore) -> None:
     """After a take the change source has the earliest due time of those that wait; a waiting file
     that the other program rewrote is read again at the next revalidation."""
-    store = opened(spool)
     for number, ahead in enumerate([0, 90, 30, 60]):
         store.swap(None, a_task(number, due=NOW + ahead))
     assert (len(taken(store)), store.changes.next_due) == (1, NOW + 30)
@@ -270,11 +268,10 @@ def test_folders_that_cannot_be_a_spool_are_refused(spool: SpoolFolders) -> None
                 opened(faulty)
 
 
-def test_one_id_in_two_places_is_a_problem(spool: SpoolFolders) -> None:
+def test_one_id_in_two_places_is_a_problem(spool: SpoolFolders, store: NftbanStore) -> None:
     """A task with files in two folders is a problem, and is not claimed over its other file."""
     for folder in (spool.pending, spool.work):
         Path(folder, NAME).write_bytes(FILE)
-    store = opened(spool)
     assert problems_in(store) == {f"work/{NAME}": "is in pending and work at the same time"}
     assert [type(item) for item in store.scan({IDENT})] == [Task, Task, Problem]
     assert taken(store) == []
@@ -362,10 +359,9 @@ def test_a_full_scan_shows_no_task_that_another_user_could_write(
 
 @pytest.mark.parametrize(("state", "end"), [(State.ACTIVE, None), (State.PENDING, State.HELD)])
 def test_a_file_rewritten_in_place_is_gone(
-    spool: SpoolFolders, state: State, end: State | None
+    spool: SpoolFolders, store: NftbanStore, state: State, end: State | None
 ) -> None:
     """A file that the other program wrote since we saw it stays as it wrote it."""
-    store = opened(spool)
     task = put(store, state)
     path = Path(spool.work if state is State.ACTIVE else spool.pending, NAME)
     path.write_bytes(written := text_of(a_task(description="theirs")))
@@ -375,10 +371,9 @@ def test_a_file_rewritten_in_place_is_gone(
 
 
 def test_a_file_replaced_as_we_move_it_is_put_back(
-    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, store: NftbanStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is locked is not moved; one rewritten before our move goes back as it is now."""
-    store = opened(spool)
     task = put(store, State.PENDING)
     path, written = Path(spool.pending, NAME), text_of(a_task(description="theirs, just now"))
     with path.open("rb") as file:
@@ -394,10 +389,9 @@ def test_a_file_replaced_as_we_move_it_is_put_back(
 
 
 def test_a_file_replaced_as_we_claim_it_is_given_back(
-    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, store: NftbanStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was rewritten before our claim may not be due: it goes back as it is now."""
-    store = opened(spool)
     store.swap(None, a_task())
     path, written = Path(spool.pending, NAME), text_of(a_task(due=NOW + 60))
     just_before(monkeypatch, lambda: path.write_bytes(written))
@@ -405,9 +399,8 @@ def test_a_file_replaced_as_we_claim_it_is_given_back(
     assert (path.read_bytes(), names(spool.work)) == (written, [])
 
 
-def test_a_failed_move_leaves_no_draft(spool: SpoolFolders) -> None:
+def test_a_failed_move_leaves_no_draft(spool: SpoolFolders, store: NftbanStore) -> None:
     """What was prepared for a move that did not happen is removed again."""
-    store = opened(spool)
     dead = put(store, State.DEAD)
     Path(spool.dlq, NAME).rename(Path(spool.pending, NAME))
     for old, new in ((dead, verbs.retry(dead, NOW)), (None, a_task())):
@@ -477,10 +470,9 @@ def test_nothing_comes_back_beside_another_of_its_id(
 
 
 def test_a_new_text_beside_another_of_its_id_is_kept_apart(
-    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, store: NftbanStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A held task that goes back with a new text, while another file of its id comes, is kept."""
-    store = opened(spool)
     held = put(store, State.HELD)
     before_placing(store, monkeypatch, lambda: Path(spool.work, NAME).write_bytes(DOUBLE))
     with pytest.raises(Gone, match="duplicate id"):
@@ -490,7 +482,7 @@ def test_a_new_text_beside_another_of_its_id_is_kept_apart(
     assert (names(spool.pending), names(spool.work)) == ([], [NAME])
 
 
-def test_an_outcome_waits_for_the_lock_of_its_file(spool: SpoolFolders) -> None:
+def test_an_outcome_waits_for_the_lock_of_its_file(spool: SpoolFolders, store: NftbanStore) -> None:
     """A locked file is not gone: its outcome is stored as soon as the lock is free."""
     opened(spool).swap(None, a_task())
     store = NftbanStore(spool, lambda: NOW, patience=0.0)
@@ -504,7 +496,6 @@ def test_an_outcome_waits_for_the_lock_of_its_file(spool: SpoolFolders) -> None:
     store.swap(claimed, late)
     assert (there(store).state, there(store).attempts) == (State.PENDING, 1)
 
-    store = opened(spool)
     (claimed,) = store.take(NOW, "a worker", 1)
     with Path(spool.work, NAME).open("rb") as rival:
         fcntl.flock(rival, fcntl.LOCK_EX)
@@ -557,10 +548,9 @@ def test_a_committed_move_is_finished_any_other_undone(
     assert (left.exists(), store.recover()) == (False, [])
 
 
-def test_what_a_living_process_moves_is_left_alone(spool: SpoolFolders) -> None:
+def test_what_a_living_process_moves_is_left_alone(spool: SpoolFolders, store: NftbanStore) -> None:
     """A file of a move whose flock is held is in use: not recovered, no problem, not missing."""
     left = leave(spool, "held")
-    store = opened(spool)
     with left.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert store.recover() == []
@@ -569,14 +559,13 @@ def test_what_a_living_process_moves_is_left_alone(spool: SpoolFolders) -> None:
     assert left.exists()
 
 
-def test_files_of_one_id_are_all_kept(spool: SpoolFolders) -> None:
+def test_files_of_one_id_are_all_kept(spool: SpoolFolders, store: NftbanStore) -> None:
     """However many files have one id, recovery puts none over another, and all are shown."""
     Path(spool.pending, NAME).write_bytes(text_of(a_task(description="in place")))
     moves = {"one": ("pending", "held"), "two": ("pending", "trash"), "three": ("work", "pending")}
     texts = {text: text_of(a_task(description=text)) for text in moves}
     for text, (start, end) in moves.items():
         leave(spool, end, start=start, data=texts[text])
-    store = opened(spool)
     assert [line.partition(",")[0] for line in store.recover()] == [f"{IDENT}: duplicate id"] * 3
     contents = {path.read_bytes() for path in Path(spool.staging_dir, "twice").iterdir()}
     assert contents == set(texts.values())
@@ -666,9 +655,8 @@ def test_a_payload_stays_with_its_task(
     assert payload.exists() is (lost or end is not None)
 
 
-def test_a_vanished_folder_is_unavailable(spool: SpoolFolders) -> None:
+def test_a_vanished_folder_is_unavailable(spool: SpoolFolders, store: NftbanStore) -> None:
     """When a folder is missing, scanning and taking report it; when it is back, they go on."""
-    store = opened(spool)
     for word in ("pending", "work", "dlq"):
         folder = Path(spool.pending).parent / word
         folder.rename(f"{folder}.away")
@@ -716,18 +704,16 @@ def test_a_spool_that_may_not_be_written_is_shown() -> None:
         place.chmod(0o755)
 
 
-def test_a_scan_by_file_name_finds_the_task(spool: SpoolFolders) -> None:
+def test_a_scan_by_file_name_finds_the_task(store: NftbanStore) -> None:
     """The change source gives file names; the store takes them as it takes ids."""
-    store = opened(spool)
     task = put(store, State.PENDING)
     assert list(store.scan({NAME})) == [task]
     nowhere = "20261120T094115Z-job-0000000f"
     assert list(store.scan({f"{nowhere}.task"})) == [Missing(nowhere)]
 
 
-def test_counts_and_age(spool: SpoolFolders) -> None:
+def test_counts_and_age(spool: SpoolFolders, store: NftbanStore) -> None:
     """Task files are counted by folder; the first pending one gives the age of the queue."""
-    store = opened(spool)
     counts, age = store.count_with_age(NOW)
     assert (set(counts.values()), age) == ({0}, 0.0)
     for number in range(3):

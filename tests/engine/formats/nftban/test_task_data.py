@@ -73,9 +73,8 @@ def test_a_spool_that_was_moved_has_its_data(spool: SpoolFolders) -> None:
     assert names(moved_to / "data") == []
 
 
-def test_data_of_another_task_is_no_payload(spool: SpoolFolders) -> None:
+def test_data_of_another_task_is_no_payload(spool: SpoolFolders, store: NftbanStore) -> None:
     """No new task can name it; it stays when a task of another program that names it is done."""
-    store = opened(spool)
     path = added(store)
     with pytest.raises(Unsupported, match="is not a plain path below"):
         store.swap(None, a_task(2, payload=str(path)))
@@ -134,9 +133,8 @@ def test_orphans_are_old_data_without_any_file_of_a_task(spool: SpoolFolders) ->
         orphans(task_data.ORPHAN_SECONDS + 1)
 
 
-def test_data_that_is_being_written_is_no_orphan(spool: SpoolFolders) -> None:
+def test_data_that_is_being_written_is_no_orphan(spool: SpoolFolders, store: NftbanStore) -> None:
     """However long its source is silent, as a slow program in a pipe may be."""
-    store = opened(spool)
     folder = Path(spool.pending).parent / "data"
     found: list[list[str]] = []
 
@@ -160,10 +158,9 @@ def keyed(number: int, key: str) -> Task:
     return task._replace(extra={task_format.KEY_FIELD: key} if key else EMPTY)
 
 
-def test_a_key_is_added_once_while_one_waits(spool: SpoolFolders) -> None:
+def test_a_key_is_added_once_while_one_waits(spool: SpoolFolders, store: NftbanStore) -> None:
     """A task with the key that is pending, delayed, held or being moved there keeps another one
     out, of the same group too; one that runs, is dead or in the trash does not."""
-    store = opened(spool)
     store.swap(None, keyed(1, "k"))
     ident = keyed(1, "k").id
     assert there(store, ident).extra == {"TASK_KEY": "k"}
@@ -190,9 +187,8 @@ def test_a_key_is_added_once_while_one_waits(spool: SpoolFolders) -> None:
     assert isinstance(store_one(store, keyed(8, "k")), KeyWaits)
 
 
-def test_a_name_like_a_key_is_none(spool: SpoolFolders) -> None:
+def test_a_name_like_a_key_is_none(store: NftbanStore) -> None:
     """Ids of other programs with a k before the first hyphen have no key."""
-    store = opened(spool)
     for ident in ("task-1", "task-2", "20261120T094115Zk-job-1", "20261120T094116Zk-job-1"):
         store.swap(None, a_task()._replace(id=ident))
     assert task_format.mark_in_name(keyed(1, "k").id) == task_format.mark_of_key("k")
