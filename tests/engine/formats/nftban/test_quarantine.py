@@ -91,6 +91,7 @@ ENTRIES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "gigabyte": (NAME, _sparse, "1,073,741,824 bytes, expected at most 65,536"),
     "empty": (NAME, lambda path: path.write_bytes(b""), "empty: a write was interrupted"),
     "a command": (NAME, lambda path: path.write_bytes(COMMAND), "line 3: TASK_DESCRIPTION has an"),
+    "no UTF-8": (NAME, lambda path: path.write_bytes(FILE.replace(b"j", b"\xff")), "not UTF-8 at"),
     "torn": (NAME, lambda path: path.write_bytes(FILE[:-1]), "no newline at its end"),
     "newline": ("0\nx.task", _mode(0o640), NAMING),
     "escape": ("0\x1b[2J.task", _mode(0o640), NAMING),
@@ -225,7 +226,7 @@ def test_what_is_no_task_file_is_never_moved(spool: SpoolFolders, kind: str) -> 
     assert (names(spool.pending), under_way(spool)) == ([NAME], [])
 
 
-def test_what_may_still_be_written_is_left(spool: SpoolFolders, store: NftbanStore) -> None:
+def test_what_may_still_be_written_is_left(spool: SpoolFolders) -> None:
     """The real program writes in place: what changed within the last minute is not quarantined,
     with any modification time, and what it has finished since is claimed."""
     path = Path(spool.pending, NAME)
@@ -236,6 +237,7 @@ def test_what_may_still_be_written_is_left(spool: SpoolFolders, store: NftbanSto
         taken(store, later())
         assert (bool(store.quarantine_broken()), path.exists()) == (moved, not moved)
     path.write_bytes(FILE[:100])
+    store = opened(spool, later)
     assert taken(store, later()) == []
     path.write_bytes(FILE)
     assert store.quarantine_broken() == []
