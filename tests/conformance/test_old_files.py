@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from engine.formats.base.memory import MemoryStore
 from engine.formats.bullmq.image import JobImage
 from engine.formats.bullmq.image import parse_image as parse_job
 from engine.formats.kannader import sidecar
@@ -19,7 +18,7 @@ from engine.formats.zmailer import submit
 from engine.formats.zmailer.spool.marks import Commit, LineChange
 from engine.locks.token_buckets import BucketState
 from engine.mail.send.suspensions import Suspension, Suspensions
-from engine.model import State, Task
+from engine.model import State
 from engine.monitor import sample_codec
 from engine.monitor.sample_codec import RecordedSample, decode_sample, encode_sample, make_sample
 from engine.monitor.transport_health import DeliveryCounts
@@ -151,31 +150,6 @@ def test_the_old_image_of_a_job() -> None:
     long_fields = {"long": "62951f943c41cdd326e5ce2b53a779e7916a820d"}
     image = JobImage("mail 7", "failed", "1795167728000", fields, long_fields)
     assert (parse_job(data), image.encode()) == (image, data)
-
-
-def test_the_old_image_of_a_task_in_memory() -> None:
-    """It is read, and written as it was."""
-    data = (OLD / "memory.image").read_bytes()
-    store = MemoryStore(clock=lambda: NOW)
-    named = Task("t1", "", State.PENDING, 0.0)
-    task = store.restore_image(named, data, State.PENDING)
-    assert task == Task(
-        "t1",
-        "job",
-        State.PENDING,
-        NOW - 5,
-        queue="mail",
-        group="peer",
-        due=NOW + 9,
-        attempts=2,
-        priority=-1,
-        description="weekly",
-        destination="mx1",
-        payload="p",
-        error="e",
-        extra={"dead_since": "5"},
-    )
-    assert store.read(task._replace(rev=store.swap(None, task))) == data
 
 
 def test_the_old_lines_of_a_staged_mail() -> None:

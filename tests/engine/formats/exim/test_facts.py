@@ -5,7 +5,6 @@ from contextlib import closing
 from engine.formats.exim import facts, rules
 from engine.formats.exim.facts import LastListing, QueueCounts
 from engine.formats.exim.place import check_place, find_exim
-from engine.formats.exim.programs import Exim
 from engine.model import State
 from engine.places.place import WholeQueueFigures
 from engine.programs.prefix import Prefix
@@ -96,7 +95,9 @@ def test_a_listing_is_counted(exim: EximServer) -> None:
     counts = setup.settings.listing.counts
     expected = QueueCounts(waiting=1, frozen=2, bounces=1, ending=2, trashed=1, by_hand=1)
     assert counts == expected._replace(overdue=0)
-    warnings = figures_of(exim, counts).warnings
+    figures = figures_of(exim, counts)
+    warnings = figures.warnings
+    assert dict(figures.rows)["frozen"] == "2, of these 1 bounce"
     assert any("1 message frozen" in one for one in warnings)
     assert "2 frozen, ended by Exim within 24h: X to its trash queue" in warnings
     assert "1 in the trash queue moved by hand: never deleted" in warnings
@@ -185,18 +186,3 @@ def test_an_exim_without_named_queues_purges_nothing(exim: EximServer) -> None:
         refusal = store.edges[State.PENDING, State.TRASH].refusal
         assert refusal.startswith("Exim 4.") and "unknown, malformed" in refusal
         assert store.swap(task, task._replace(state=State.HELD))
-
-
-def test_a_new_listing_is_shown_while_facts_of_the_host_are_current(exim: EximServer) -> None:
-    """Counts are those of the last listing; the program is not looked for again each time."""
-    calls, listing, setup = list[int](), LastListing(), setup_of(exim)
-
-    def find() -> Exim:
-        calls.append(1)
-        return find_exim(setup)
-
-    watch = facts.watch_exim(find, listing)
-    assert dict(watch.figures().rows)["frozen"] == "? (not listed yet)"
-    listing.counts = QueueCounts(frozen=3, bounces=1)
-    assert dict(watch.figures().rows)["frozen"] == "3, of these 1 bounce"
-    assert len(calls) == 1

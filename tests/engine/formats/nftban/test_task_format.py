@@ -376,20 +376,13 @@ def test_what_a_file_may_not_hold_is_not_added(spool: SpoolFolders) -> None:
 
 
 def test_text_is_made_plain(spool: SpoolFolders) -> None:
-    """Descriptions have any script but nothing that a shell expands; errors are cut, then plain."""
+    """Descriptions have any script but nothing that a shell expands."""
     store = opened(spool)
     texts = {
-        "all in order: a-b_c.d/e 7": "all in order: a-b_c.d/e 7",
         "admin@example.net (50%; 'new')": "admin@example.net (50%; 'new')",
-        "back\\slash": "back_slash",
         "$(id) `id` \"q\" 'q'": "_(id) _id_ _q_ 'q'",
         "café 日本\u3000語 \U0001f600": "café 日本 語 \U0001f600",
-        "\u0645\u06cc\u200c\u062e": "\u0645\u06cc\u200c\u062e",
-        "one\ntwo\tthree\r": "one two three ",
-        "nul\0 esc\x1b[2J \u202eleft \udcff": "nul_ esc_[2J _left _",
     }
     for number, (raw, kept) in enumerate(texts.items()):
         store.swap(None, task := a_task(number, description=raw))
         assert there(store, task.id).description == kept
-    assert contract_error("é" * 300) == "_" * 200
-    assert contract_error("x" * 200 + "\n\n") == "x" * 200

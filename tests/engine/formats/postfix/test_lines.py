@@ -78,7 +78,8 @@ def line_with(**fields: object) -> bytes:
 
 @each("name", ["postqueue-j.deferred.jsonl", "postqueue-j.stopped.jsonl"])
 def test_each_line_of_a_listing_is_a_task(name: str) -> None:
-    """With each field; the first reason is its error, without the words of a suspension."""
+    """With each field; the first reason is its error, without the words of a suspension. Other
+    blanks and orders are read too; each open recipient has a line with its reason."""
     for line in lines_of(name):
         fields, task = json.loads(line), read(line, b"1795822400.5_1795822100.0_700")
         assert isinstance(task, Task)
@@ -97,6 +98,12 @@ def test_each_line_of_a_listing_is_a_task(name: str) -> None:
         assert (lines.SUSPENDED_KEY in task.extra) == first.startswith(SUSPENDED_PREFIX)
         assert task.word == ("delivered" if queue == "hold" and not addresses else "")
         assert task.rev.endswith(f".{queue}.1795822400")
+        other = json.dumps(dict(reversed(fields.items())), separators=(",", ":")).encode()
+        assert read(other, b"1795822400.5_1795822100.0_700") == task
+        rows = lines.format_recipients(line).decode().splitlines()
+        assert [row.partition(": ")[::2] for row in rows] == [
+            (one["address"], one.get("delay_reason", "")) for one in fields["recipients"]
+        ]
 
 
 @pytest.mark.parametrize("is_trash", [False, True])
@@ -141,14 +148,6 @@ def test_the_pattern_agrees_with_json(
     ordered = json.loads(line_with()) | fields
     line = json.dumps(ordered, ensure_ascii=is_ascii).encode("utf-8", "replace")
     assert_agree(line, detail, NO_ACCOUNTS, is_trash=is_trash)
-
-
-def test_other_blanks_and_orders_are_read_too() -> None:
-    """A line that is not written as usual is parsed as JSON."""
-    line = lines_of("postqueue-j.deferred.jsonl")[0]
-    fields = json.loads(line)
-    other = json.dumps(dict(reversed(fields.items())), separators=(",", ":")).encode()
-    assert read(other) == read(line)
 
 
 GARBAGE = [b"", b"garbage", b"{", b"[]", b"[" * 100_000, b"\xff\xfe\x1b[31m"]
@@ -294,11 +293,3 @@ def test_an_id_has_the_inode_and_time(ident: str, inode: int | None, when: int |
 def test_what_is_no_id(text: str) -> None:
     """Nothing but letters and digits is given to a program as an id."""
     assert lines.is_queue_id(text) is None
-
-
-def test_recipients_are_shown_with_their_reasons() -> None:
-    """Each open recipient has one line."""
-    line = lines_of("postqueue-j.deferred.jsonl")[0]
-    rows = lines.format_recipients(line).decode().splitlines()
-    fields = json.loads(line)["recipients"]
-    assert rows == [f"{one['address']}: {one['delay_reason']}" for one in fields]
