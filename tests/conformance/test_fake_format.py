@@ -131,15 +131,10 @@ def test_the_commands_work_on_it(run: Run, tmp_path: Path) -> None:
     assert all(stat.S_IMODE(path.stat().st_mode) & 0o007 == 0 for path in files)
 
 
-def finish_tasks(server: FakeStore) -> None:
-    """Move its tasks to done."""
-    for task in list(server.take(time.time(), "a worker", 3)):
-        server.swap(task, task._replace(state=State.DONE, lease=None))
-
-
 def test_done_tasks_are_rerun_and_purged(server: FakeStore, run: Run) -> None:
     """Without --state, `rerun` takes done tasks; purge and expunge take them by their state."""
-    finish_tasks(server)
+    for task in list(server.take(time.time(), "a worker", 3)):
+        server.swap(task, task._replace(state=State.DONE, lease=None))
     output = run("replay", "--id", "task-0", "--dry-run", URL)
     assert "task-0: fake-done, expected fake-dead; rerun runs it again" in output
     run("rerun", "--id", "task-0", "--apply", "1", URL)
@@ -149,17 +144,6 @@ def test_done_tasks_are_rerun_and_purged(server: FakeStore, run: Run) -> None:
     assert "fake-done 2" in run("status", URL, code=1)
     run("expunge", "--state", "fake-done", "--apply", "2", URL)
     assert "fake-done 0" in run("status", URL, code=1)
-
-
-async def test_the_retry_key_reruns_done_tasks(server: FakeStore, place: Place) -> None:
-    """On the tab of done tasks the key of retry is named rerun, and shows its plan."""
-    finish_tasks(server)
-    async with an_operator(place, size=(120, 40), clock=time.time) as operator:
-        await operator.sees("fake-pending")
-        await operator.press("left", "left", "left")
-        await operator.sees("task-0", "R rerun")
-        await operator.press("R")
-        await operator.sees("RERUN 1 TASK", "fake-done -> fake-pending", "attempts reset")
 
 
 def test_a_queue_command_of_another_format_is_refused(run: Run) -> None:
@@ -238,16 +222,6 @@ def test_a_folder_of_the_same_name_is_no_match(
     for name in ("data", "queue", "inflight", "cleanup"):
         (tmp_path / URL / name).mkdir(parents=True)
     assert "fake-pending 3" in run("status", URL, code=1)
-
-
-def test_an_unusable_place_does_not_hide_the_others(server: FakeStore, config: str) -> None:
-    """It is a line with its reason."""
-    Path(config).write_text(json.dumps({"places": [WITH_SECRET, "nothing://host/"]}))
-    loaded = queue_config.load_config(config, {})
-    usable, other = open_places(known_formats.setup_for(loaded, "", {}), [])
-    usable.open().close()
-    with pytest.raises(Unavailable, match="no format with URLs"):
-        other.open()
 
 
 def test_a_password_that_others_may_read_is_a_finding(run: Run, config: str) -> None:
