@@ -437,13 +437,8 @@ def before_placing(
     monkeypatch.setattr(store._staging, "_place_all", placed)
 
 
-COMEBACKS = [
-    (State.HELD, State.PENDING, "pending"),
-    (State.HELD, State.PENDING, "work"),
-    (State.TRASH, State.PENDING, "dlq"),
-    (State.TRASH, State.DEAD, "pending"),
-    (State.TRASH, State.HELD, "work"),
-]
+P, H, D, T = State.PENDING, State.HELD, State.DEAD, State.TRASH
+COMEBACKS = [(H, P, "pending"), (H, P, "work"), (T, P, "dlq"), (T, D, "pending"), (T, H, "work")]
 """From where to where a task goes, and where another file has its id."""
 DOUBLE = text_of(a_task(description="the double"))
 

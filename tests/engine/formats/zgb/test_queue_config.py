@@ -108,11 +108,11 @@ def test_only_mails_outside_of_the_period_are_redirected() -> None:
         (True, "user", None, AFTER, RedirectDecision.UNDECIDABLE),
     ):
         assert queue_config.decide(on, kind, created, now, PERIOD) is decision
-    without = {
-        (True, "user"): RedirectDecision.UNDECIDABLE,
-        (True, "organizer"): RedirectDecision.UNCHANGED,
-    }
-    for (on, kind), decision in {**without, (False, "user"): RedirectDecision.UNCHANGED}.items():
+    for on, kind, decision in (
+        (True, "user", RedirectDecision.UNDECIDABLE),
+        (True, "organizer", RedirectDecision.UNCHANGED),
+        (False, "user", RedirectDecision.UNCHANGED),
+    ):
         assert queue_config.decide(on, kind, BEFORE, BEFORE, None) is decision
 
 
