@@ -214,9 +214,7 @@ def test_a_url_that_cannot_be_used_is_one_line(
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_a_folder_of_the_same_name_is_no_match(
-    run: Run, tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
+def test_a_folder_of_that_name_is_none(run: Run, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """A URL is never a path, even with such a file in the working directory."""
     monkeypatch.chdir(tmp_path)
     for name in ("data", "queue", "inflight", "cleanup"):

@@ -66,9 +66,7 @@ def test_a_private_configuration_is_used(exim: EximServer) -> None:
     private.unlink()
 
 
-def test_the_next_try_is_that_of_the_retry_database(
-    exim: EximServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_next_tries_of_the_database(exim: EximServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """In UTC, also if another zone is printed; mail that was not deferred has none, and frozen mail
     no text. With too many domains, or without an answer, it is unknown."""
     sink = Sink("127.0.0.3", "450 4.2.0 Greylisted")

@@ -344,9 +344,7 @@ def test_a_lost_race_against_the_daemon_changes_nothing(
     assert ((dest / "schedule").read_bytes(), names(dest)) == (before, {"schedule", "metadata"})
 
 
-def test_a_mail_rescheduled_just_before_its_claim_waits(
-    kannader: Path, store: KannaderStore, task: Task
-) -> None:
+def test_a_mail_postponed_meanwhile_waits(kannader: Path, store: KannaderStore, task: Task) -> None:
     """A schedule that is replaced after the mail was read is seen under the lock: no claim."""
     schedule = (kannader / "queue" / task.id / "schedule").resolve()
 
@@ -801,9 +799,7 @@ def test_a_time_that_no_calendar_has_is_no_time(open_kannader: Opener) -> None:
             assert found(store, task.id).created == 0
 
 
-def test_an_unknown_envelope_is_not_in_the_description(
-    kannader: Path, store: KannaderStore, task: Task
-) -> None:
+def test_an_unknown_envelope_has_its_form(kannader: Path, store: KannaderStore, task: Task) -> None:
     """An address in an unknown form is shown as the destination; the description names the form."""
     metadata = (kannader / "queue" / task.id / "metadata").resolve()
     metadata.write_bytes(metadata.read_bytes().replace(b'"to":{', b'"to":{"new":1,'))

@@ -10,9 +10,7 @@ from engine.store import Unavailable
 from tests.open_store import open_store
 
 
-def test_a_data_folder_and_a_bare_queue_are_one_place(
-    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_data_folder_is_its_queue(spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch) -> None:
     """A data folder and the queue folder in it lead to the same tasks, however they are written."""
     queue = Path(spool.pending).parent
     data = str(queue.parent)

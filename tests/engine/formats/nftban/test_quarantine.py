@@ -350,8 +350,11 @@ def test_a_payload_elsewhere_is_not_added(spool: SpoolFolders) -> None:
     assert NAME in names(spool.pending)
 
 
+Aside = Callable[..., Path]
+
+
 @pytest.fixture
-def quarantined(spool: SpoolFolders) -> Callable[..., Path]:
+def quarantined(spool: SpoolFolders) -> Aside:
     """Have a torn file quarantined; its path there."""
 
     def aside(word: str = "pending", name: str = NAME) -> Path:
@@ -365,9 +368,7 @@ def quarantined(spool: SpoolFolders) -> Callable[..., Path]:
 
 
 @pytest.mark.parametrize("word", ["pending", "work"])
-def test_a_mended_file_is_a_task_again(
-    spool: SpoolFolders, quarantined: Callable[..., Path], word: str
-) -> None:
+def test_a_mended_file_is_a_task_again(spool: SpoolFolders, quarantined: Aside, word: str) -> None:
     """A file that is still broken stays, with the line that is wrong; a mended one goes back into
     pending/ under its own name, byte for byte, for its folder's owner, and its reason goes."""
     path = quarantined(word)
@@ -391,9 +392,7 @@ def test_a_mended_file_is_a_task_again(
     assert taken(store, later()) == [IDENT]
 
 
-def test_no_quarantined_file_is_put_over_a_task(
-    spool: SpoolFolders, quarantined: Callable[..., Path]
-) -> None:
+def test_no_quarantined_file_is_put_over_a_task(spool: SpoolFolders, quarantined: Aside) -> None:
     """A task that has taken its id since stays, in any state, and so does the file."""
     path = quarantined()
     path.write_bytes(FILE)
@@ -407,9 +406,7 @@ def test_no_quarantined_file_is_put_over_a_task(
         assert Path(f"{path}.why").exists()
 
 
-def test_only_a_name_in_quarantine_is_put_back(
-    spool: SpoolFolders, quarantined: Callable[..., Path]
-) -> None:
+def test_only_a_name_in_quarantine_is_put_back(spool: SpoolFolders, quarantined: Aside) -> None:
     """A name that leads elsewhere or nowhere, or was no task's, is refused; nothing moves."""
     path = quarantined()
     path.write_bytes(FILE)
@@ -431,7 +428,7 @@ def test_only_a_name_in_quarantine_is_put_back(
 
 
 def test_without_a_sound_reason_a_file_stays_in_quarantine(
-    spool: SpoolFolders, quarantined: Callable[..., Path], tmp_path: Path
+    spool: SpoolFolders, quarantined: Aside, tmp_path: Path
 ) -> None:
     """Where no file records where it came from, the file is listed and stays."""
     path, store = quarantined(), opened(spool)
@@ -452,9 +449,7 @@ def test_without_a_sound_reason_a_file_stays_in_quarantine(
 
 
 @pytest.mark.parametrize(("age", "locked", "kept"), [(0, 0, 1), (61, 0, 0), (61, 1, 1)])
-def test_a_reason_whose_file_never_came_is_removed(
-    spool: SpoolFolders, age: int, locked: int, kept: int
-) -> None:
+def test_a_lone_reason_is_removed(spool: SpoolFolders, age: int, locked: int, kept: int) -> None:
     """Left by a process that ended there, it goes after a minute; one whose flock is held stays."""
     corrupt = Path(spool.staging_dir, "corrupt")
     corrupt.mkdir(parents=True)

@@ -625,9 +625,7 @@ def test_several_recover_at_the_same_time(spool: SpoolFolders) -> None:
     assert problems_in(opened(spool)) == {}
 
 
-def test_a_worker_that_lost_its_claim_removes_no_payload(
-    spool: SpoolFolders, store: NftbanStore
-) -> None:
+def test_a_worker_without_claim_removes_no_payload(spool: SpoolFolders, store: NftbanStore) -> None:
     """A payload goes when its task leaves for good, and by no worker without its claim."""
     (payload := Path(spool.mail_spool, "meta.sh")).write_text("precious")
     task = put(store, State.ACTIVE, str(payload))

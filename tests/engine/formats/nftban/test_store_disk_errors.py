@@ -369,9 +369,7 @@ VERBS: dict[str, tuple[State | None, str | None, Callable[[Task], Task | None]]]
 @pytest.mark.parametrize("within", [False, True])
 @pytest.mark.parametrize("verb", VERBS)
 @each("word", ["pending", "work", "dlq", ".spooldeck", "all"], spool=new_spool)
-def test_a_verb_works_on_the_folders_of_the_path(
-    spool: SpoolFolders, verb: str, within: bool, word: str
-) -> None:
+def test_a_verb_works_by_the_path(spool: SpoolFolders, verb: str, within: bool, word: str) -> None:
     """A folder replaced before a verb, or within it before its first move: what is reported as done
     is seen by way of the path, else it is reported as not done; the task is there at most once."""
     (state, goal, new), store, queue = VERBS[verb], opened(spool), Path(spool.pending).parent

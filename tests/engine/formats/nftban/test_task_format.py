@@ -162,9 +162,7 @@ def edited(data: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
 
 @examples(600)
 @given(RECORDS, EDITS)
-def test_the_quick_parser_agrees_with_the_strict_one(
-    record: Record, edits: list[tuple[int, int, bytes]]
-) -> None:
+def test_both_parsers_agree(record: Record, edits: list[tuple[int, int, bytes]]) -> None:
     """What is written reads as it was, by either; all that the quick parser accepts, the strict one
     accepts and reads the same."""
     data = render_task(record)

@@ -372,9 +372,7 @@ def test_times_that_cannot_be_compared_make_no_orphan(open_queue: Opener, sql: S
         sql("DELETE FROM mail_queue")
 
 
-def test_a_held_or_trashed_job_leaves_their_table(
-    user_job: ZgbStore, sql: Sql, place: ZgbDatabase
-) -> None:
+def test_a_held_job_leaves_their_table(user_job: ZgbStore, sql: Sql, place: ZgbDatabase) -> None:
     """No program of theirs finds it; it comes back as the same row, in all columns. Our database is
     as private as theirs, and the trash has the time of the move."""
     Path(place.path).chmod(0o600)

@@ -134,9 +134,7 @@ def test_what_is_too_large_is_refused(both_jobs: ZgbStore, sql: Sql) -> None:
     assert list(tasks_in(both_jobs)) == taken(both_jobs) == [ORGANIZER]
 
 
-def test_only_a_plain_file_is_a_database(
-    place: ZgbDatabase, open_queue: Opener, tmp_path: Path
-) -> None:
+def test_only_a_plain_file_is_used(place: ZgbDatabase, open_queue: Opener, tmp_path: Path) -> None:
     """A FIFO, a folder or a link to a device is neither waited for, read nor written; a FIFO in
     place of an open database is reported until the database is back."""
     path = tmp_path / "other" / "zgb.db"
@@ -332,9 +330,7 @@ sys.stdin.readline()
 """
 
 
-def test_the_log_of_a_killed_writer_is_read(
-    user_job: ZgbStore, place: ZgbDatabase, open_queue: Opener
-) -> None:
+def test_a_killed_writers_log(user_job: ZgbStore, place: ZgbDatabase, open_queue: Opener) -> None:
     """What a killed process had committed is there, what it had not is not, and jobs are claimed;
     where we only read it is read if that needs no write, else said."""
     user_job.close()

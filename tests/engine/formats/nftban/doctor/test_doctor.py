@@ -499,7 +499,7 @@ ASIDE, NEVER = "a worker quarantines it 60 s after", "workers ignore it"
 
 
 @each(
-    ("name", "kind", "check_command", "then"),
+    ("name", "kind", "command", "then"),
     [
         ("pending/x.task", "text", BY_TEXT, ASIDE),
         ("work/x.task", "text", BY_TEXT, ASIDE),
@@ -513,7 +513,7 @@ ASIDE, NEVER = "a worker quarantines it 60 s after", "workers ignore it"
     root=made_place,
 )
 def test_the_mending_of_a_broken_file(
-    root: Path, name: str, kind: str, check_command: str, then: str
+    root: Path, name: str, kind: str, command: str, then: str
 ) -> None:
     """What is to be typed neither waits nor follows a link, and promises what a worker does."""
     path = root / "queue" / name
@@ -525,7 +525,7 @@ def test_the_mending_of_a_broken_file(
         (root / "second").hardlink_to(path)
     fix = the_one(root, "broken").fix
     output = subprocess.run(fix, shell=True, capture_output=True, check=True, timeout=60).stdout
-    assert fix.startswith(check_command.format(path) + "  # repair or remove it; ")
+    assert fix.startswith(command.format(path) + "  # repair or remove it; ")
     assert then in fix
     assert len(output) < 5000
     assert b"\x1b" not in output and b"root:" not in output
