@@ -125,8 +125,8 @@ CONTENTS: dict[str, Callable[[Path], object]] = {
     "cut off, in its end": lambda path: path.write_bytes(b"A\r\n.\r"),
     "cut off, in a line": lambda path: path.write_bytes(b"A.\r\n"),
 }
-TARGETS = ("/etc", "../data/../../outside", "loop", "../data/\x1b[2J", "../data/" + "x" * 3000)
-TARGETS += ("../data/11111111-1111-4111-8111-111111111111",)
+TARGETS = ["/etc", "../data/../../outside", "loop", "../data/\x1b[2J", "../data/" + "x" * 3000]
+TARGETS += ["../data/11111111-1111-4111-8111-111111111111"]
 
 
 def _file(name: str, kind: str) -> Damage:

@@ -216,8 +216,7 @@ def test_a_full_scan_has_a_sample_and_then_all_in_order() -> None:
 
 
 def test_one_listing_alone_proves_no_absence() -> None:
-    """A message that one listing misses keeps its row; one that two in a row miss is missing. A
-    listing that ends with an error changes nothing."""
+    """A row stays until two listings in a row miss it; one that fails changes nothing."""
     server, store = start(3)
     assert len(tasks(store)) == 3
     server.failure, server.hidden = "connection lost", {"M0000", "M0001", "M0002"}
@@ -571,8 +570,7 @@ def test_a_look_at_logged_messages_leaves_what_it_misses_to_the_listing(path: Pa
 
 
 def test_a_failed_attempt_is_no_change() -> None:
-    """verify compares state, queue and identity, and yields the task as it was seen; if no look
-    reaches it, one listing decides."""
+    """State, queue and identity are compared; if no look reaches it, one listing decides."""
     server, store = start(4)
     seen = keys(tasks(store))
     server.unreached = {*server.mails, "M0009"}
@@ -652,8 +650,7 @@ def test_a_look_that_fails_takes_no_outcome_from_the_act_before() -> None:
 
 
 def test_a_move_is_looked_at_before_any_act() -> None:
-    """One that has changed since is Gone, and one that no edge allows Unsupported; of two moves of
-    one task the second is Gone."""
+    """What has changed since is Gone, as is the second of two moves of one task."""
     server, store = start(2)
     chosen = moves(store, verbs.hold)
     server.mails["M0000"][1] = "2"
@@ -746,8 +743,7 @@ def test_if_nothing_can_be_looked_at_the_outcome_is_unknown() -> None:
 
 
 def test_names_of_states_and_samples_are_counted_from_one_listing() -> None:
-    """A sample is all of a listing, and the trash is measured by the same one; a problem is looked
-    up by the last part of its name, without running anything."""
+    """The trash is measured by the same one; a problem is looked up without running anything."""
     server, store = start(9)
     server.problems = [Problem("corrupt/M0009", "damaged")]
     for ident in ("M0001", "M0002"):

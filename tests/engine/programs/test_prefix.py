@@ -205,8 +205,7 @@ def test_the_prefix_of_a_place_is_named_in_its_url() -> None:
     ],
 )
 def test_an_unknown_name_or_path_is_one_line(config: Config | None, place: str, why: str) -> None:
-    """It names the place, and the names that there are; one place has one name: else it would have
-    two journals."""
+    """It names the place, and the names that there are; one place has one name."""
     with pytest.raises(Unavailable, match=re.escape(why)):
         if config is None:
             path_of(parse_address(place))

@@ -44,8 +44,7 @@ def test_facts_are_read_again_after_some_seconds(prefix: Prefix, seconds: float)
 
 
 def test_a_process_is_found_by_its_pid_file(tmp_path: Path) -> None:
-    """It runs if its program has the name; its start is that of the process. A file that is
-    missing, empty or damaged names none."""
+    """It runs if its program has the name; a file that is missing or damaged names none."""
     path, began = tmp_path / "pid", time.time()
     with subprocess.Popen(["sleep", "60"]) as process:
         path.write_text(f"   {process.pid}\n")

@@ -67,8 +67,7 @@ def test_a_private_configuration_is_used(exim: EximServer) -> None:
 
 
 def test_next_tries_of_the_database(exim: EximServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In UTC, also if another zone is printed; mail that was not deferred has none, and frozen mail
-    no text. With too many domains, or without an answer, it is unknown."""
+    """In UTC for any zone; untried mail has none; too many domains or no answer: unknown."""
     sink = Sink("127.0.0.3", "450 4.2.0 Greylisted")
     exim.configure(sinks=[("grey.example.test", sink)])
     (tried,) = exim.submit(recipients=["a@grey.example.test"], deliver=True)

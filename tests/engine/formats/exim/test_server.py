@@ -51,8 +51,7 @@ def test_messages_have_their_fields(exim: EximServer) -> None:
 
 
 def test_odd_addresses_and_flags(exim: EximServer) -> None:
-    """Quoted local parts, a login and a frozen flag in one line, and U+202E are shown safely; a
-    frozen message has the time at which Exim cancels it."""
+    """Addresses, logins and flags are shown safely; a frozen message has its end."""
     more = "local_from_check = true\nuntrusted_set_sender = *\ntimeout_frozen_after = 7d\n"
     exim.configure(more)
     odd = ['"we\\"ird\\\\"@a.test', '"> (web) *** frozen ***"@a.test', "\u202ebob@a.test"]
@@ -81,8 +80,7 @@ def test_hold_and_undo(exim: EximServer) -> None:
 
 @pytest.mark.parametrize("more", ["", "split_spool_directory\n"])
 def test_purge_and_undo_keep_every_byte(exim: EximServer, more: str) -> None:
-    """After a purge of 300 messages, a third of them frozen, and its undo, each spool file has the
-    bytes that it had, and each message its state; in one folder, and in a split spool."""
+    """Of 300 messages, 100 of them frozen, each spool file and state is as before."""
     exim.configure(more)
     exim.run("-Mf", *exim.submit(number=300)[:100])
     before = exim.digests()
@@ -122,8 +120,7 @@ def test_a_message_in_delivery_is_not_purged(exim: EximServer, slow: Sink) -> No
 
 
 def test_a_message_that_is_locked_after_the_check_fails(exim: EximServer, slow: Sink) -> None:
-    """If a delivery begins between the check and the act, Exim refuses the act. `-Mg` prints
-    nothing for a locked message: the listing after it shows that it is there."""
+    """Exim refuses an act on it; `-Mg` prints nothing, and the listing after it decides."""
     (ident,) = exim.submit(recipients=["x@slow.example.test"])
     with opened(exim) as store:
         assert isinstance(store, MailStore)
@@ -237,8 +234,7 @@ def test_expunge_only_after_a_day(exim: EximServer) -> None:
 
 
 def test_what_was_moved_again_by_hand_is_kept(exim: EximServer) -> None:
-    """A record of ours that is older than the move does not allow to delete a message; that our
-    clock differs from the one of the host does not hide what we moved."""
+    """An older record of ours lets no message be deleted; another clock there hides no move."""
     (ident,) = exim.submit()
     with closing(open_store(setup_of(exim), clock=lambda: 1e9)) as store:
         apply(store, exim.state, "purge", tasks_in(store))
@@ -347,8 +343,7 @@ def test_a_lost_connection_is_looked_at_again(exim: EximServer) -> None:
 
 @pytest.mark.parametrize(("verb", "option"), [("bounce", "-Mg"), ("promote", "-M")])
 def test_what_a_killed_act_leaves_open_is_unknown(exim: EximServer, verb: str, option: str) -> None:
-    """If its program is killed, or its container ends, a message that was given up is not said to
-    be changed by others, and one whose delivery was started has not failed."""
+    """A message given up is not changed by others; a delivery that began has not failed."""
     (ident,) = exim.submit()
     script = a_prefix(exim, f"*' {option} '*) RUN >/dev/null; exit 137")
     store = MailStore(server_of(exim, script))

@@ -141,8 +141,7 @@ def test_an_address_is_written_as_kannader_does() -> None:
 
 
 def test_what_is_no_address_is_refused() -> None:
-    """Nothing is written into an envelope that would end a command or a line; half a character in
-    one is refused, and never reaches a screen or an index."""
+    """Nothing that would end a command or a line is written; half a character is refused."""
     parts = ("", "@", "a@", "@b", "a b@c", "a@b c", "a\n@b", "a@b\r", '"a@b', "<a@b>")
     for address in (*parts, *(f"a@{host}" for host in ("[1.2.3]", "[x]", "b\uff20c.org"))):
         with naming(address), pytest.raises(Refused):
@@ -165,8 +164,7 @@ def test_a_new_recipient_leaves_the_rest_of_an_envelope() -> None:
 
 
 def test_a_link_has_exactly_one_form() -> None:
-    """A link is exactly `../data/<uuid>/<uuid>`, with random UUIDs of version 4; what is read of it
-    is what is written into one, and any other target is refused."""
+    """It is `../data/<uuid>/<uuid>`, with random UUIDs; any other target is refused."""
     target = mail_format.parse_link_target(f"../data/{MAIL}/{DEST}")
     assert (target, len(target.text)) == (LinkTarget(MAIL, DEST), 81)
     forms = "; x; ../data/M; ../data/M/D/; ../data/M/D\n; /data/M/D; ../data/../M/D; ../data/M/../D"

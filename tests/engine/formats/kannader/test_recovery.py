@@ -112,8 +112,7 @@ def as_listed(line: str) -> str:
 
 
 def test_our_listing_is_the_real_programs(sample: Sample, open_kannader: Opener) -> None:
-    """What the real program lists we list, and what it cannot read is a problem; where we know
-    better, a table says so. Other names of ours do not concern it."""
+    """What it lists we list, what it cannot read is a problem; a table has the exceptions."""
     for case in CASES:
         with naming(case):
             root = sample(case)
@@ -162,8 +161,7 @@ RECOVERED: dict[str, tuple[set[str], int]] = {
 
 
 def recovers(root: Path, store: KannaderStore, expected: set[str], left: int) -> None:
-    """Check that recovery does what its dry run reports, only once, and leads to what is expected,
-    with so many problems left; nothing outside of the spool is changed."""
+    """Check that recovery does what its dry run reports, once, and changes nothing outside."""
     outside, before = every_file(root.parent), every_file(root)
     dry = store.recover(dry=True)
     assert every_file(root) == before

@@ -491,8 +491,7 @@ def test_a_backup_by_hard_links_changes_nothing(tmp_path: Path, open_kannader: O
 def test_a_link_in_place_of_a_mails_folder_is_not_followed(
     kannader: Path, store: KannaderStore, tmp_path: Path, which: str, task: Task
 ) -> None:
-    """A mail's folder that leads out of the spool is neither read nor erased through, nor is the
-    end of one that was claimed before."""
+    """It is neither read nor erased through, nor is the end of one that was claimed before."""
     mail = next((kannader / "data").iterdir())
     moved, outside = mail if which == "mail" else next(mail.glob("*-*")), tmp_path / "outside"
     (claimed,) = store.take(NOW, "me", 1)
@@ -532,8 +531,7 @@ def test_a_link_in_place_of_our_folder_is_named(kannader: Path, store: KannaderS
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_mail_in_a_subfolder_is_queued(kannader: Path, open_kannader: Opener, depth: int) -> None:
-    """Kannader walks folders below `queue`, and sends what is in them: its mail is no orphan after
-    an hour, and cannot be discarded; a problem names the folder."""
+    """Kannader sends what is in it: no orphan, not discarded; a problem names the folder."""
     later = time.time() + 7200
     store = open_kannader(lambda: later)
     task = send(store)

@@ -49,8 +49,7 @@ def read(store: NftbanStore, name: str) -> bytes:
 
 
 def test_a_spooled_mail_is_shown_with_its_body(spool: SpoolFolders, mail: Path) -> None:
-    """The payload and each file beside it are parts, with their times, inode, mode, owner and lock;
-    nothing in them is run, and of a big one the beginning is read."""
+    """Payload and files beside it are parts with their facts; nothing in them is run."""
     path, body = a_task(spool, mail / "meta.sh"), mail / "body.html"
     body.chmod(0o600)
     os.utime(body, (1_795_000_000, 1_795_000_000))

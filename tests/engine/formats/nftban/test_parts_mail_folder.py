@@ -104,8 +104,7 @@ def test_what_is_no_plain_file_stays(spool: SpoolFolders, mail: Path, tmp_path: 
     ],
 )
 def test_of_another_payload_the_file_alone_goes(tmp_path: Path, payload: str, goes: str) -> None:
-    """Only meta.sh in a folder of the mail spool itself means a whole mail; of a payload that is
-    not plainly below the mail spool, or without a mail spool, nothing goes."""
+    """Only meta.sh in a folder of the mail spool itself means a whole mail."""
     spool, elsewhere = new_spool(tmp_path / "data"), tmp_path / "elsewhere"
     root = Path(spool.mail_spool)
     folders = ("mail-1", "deep/mail-1", "other")
@@ -241,8 +240,7 @@ def test_what_is_done_is_removed_without_reading_others(
 def test_many_payloads_are_searched_for_in_one_scan(
     spool: SpoolFolders, store: NftbanStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Deleting many tasks for good reads the queue once; where that is refused, for the lock of our
-    folder is held, the tasks leave and their mails stay."""
+    """The queue is read once; where that is refused the tasks leave and their mails stay."""
 
     def trashed(count: int) -> list[Task]:
         for number in range(count):
@@ -279,8 +277,7 @@ def test_many_payloads_are_searched_for_in_one_scan(
 def test_a_power_cut_after_a_delivery_brings_no_mail_back_unmarked(
     spool: SpoolFolders, mail: Path, many: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The task's removal is on the disk before its mail goes, and the mail's before its mark goes;
-    where the disk does not confirm it, mail and mark stay."""
+    """Task, mail and mark go in this order, each when the disk has confirmed the one before."""
     store = opened(spool, durable=True)
     task = put(spool, store, mail / "meta.sh")
     steps: list[str] = []

@@ -118,8 +118,7 @@ UNTRUSTED: list[tuple[Callable[[Path], object], str]] = [
 
 @pytest.mark.parametrize("kinds", ["all else", *(pytest.param(k, marks=needs_root) for k in ROOTS)])
 def test_what_is_no_task_file_is_quarantined(tmp_path: Path, kinds: str) -> None:
-    """It is refused for its reason, the next task is claimed in the same run, and it is renamed out
-    of the way unchanged, with its name, its reason and the time beside it."""
+    """It is refused for its reason, renamed out of the way unchanged, and stops no claim."""
     chosen = [kind for kind in ENTRIES if kind not in ROOTS] if kinds == "all else" else [kinds]
     for number, kind in enumerate(chosen):
         spool = new_spool(tmp_path / str(number))
@@ -170,8 +169,7 @@ def quarantine_entry(kind: str, spool: SpoolFolders, store: NftbanStore) -> None
 def test_what_is_not_trusted_stays_and_is_reported_once(
     spool: SpoolFolders, make: Callable[[Path], object], reason: str
 ) -> None:
-    """Files with a wrong mode, owner or link are never moved: one line for all of a kind has their
-    number and the command that corrects them; after it, the tasks are claimed."""
+    """One line for all of a kind has their number and the command that corrects them."""
     store, ids = opened(spool, later), [a_task(n).id for n in range(3)]
     for ident in ids:
         make(path := Path(spool.pending, f"{ident}.task"))
@@ -189,8 +187,7 @@ def test_what_is_not_trusted_stays_and_is_reported_once(
 
 
 def test_a_round_of_quarantine_is_bounded(spool: SpoolFolders, store: NftbanStore) -> None:
-    """A round moves at most a hundred files, and none once it is over; the next one goes on, and a
-    file that was completed meanwhile is claimed and not moved."""
+    """A round moves at most a hundred files; one that was completed meanwhile is claimed."""
     broken = [a_task(number).id for number in range(250)]
     for ident in broken:
         Path(spool.pending, f"{ident}.task").write_bytes(b"")
@@ -227,8 +224,7 @@ def test_what_is_no_task_file_is_never_moved(spool: SpoolFolders, kind: str) -> 
 
 
 def test_what_may_still_be_written_is_left(spool: SpoolFolders) -> None:
-    """The real program writes in place: what changed within the last minute is not quarantined,
-    with any modification time, and what it has finished since is claimed."""
+    """What changed within the last minute is not quarantined; once finished it is claimed."""
     path = Path(spool.pending, NAME)
     for age, moved in ((59.0, False), (61.0, True)):
         path.write_bytes(b"")
@@ -289,8 +285,7 @@ def test_many_broken_files_stop_no_claim(spool: SpoolFolders, store: NftbanStore
 
 
 def test_a_folder_open_to_a_group_takes_its_members_tasks(spool: SpoolFolders) -> None:
-    """In a folder open to a group, a file that carries the group is its members' work; in one open
-    to everybody nothing is done, and the command to close it is reported."""
+    """With its group it is its members' work; open to everybody, nothing is done."""
     path = Path(spool.pending, NAME)
     if os.geteuid() == 0:  # only root can give files away
         os.chown(spool.pending, 0, 4321)
@@ -307,8 +302,7 @@ def test_a_folder_open_to_a_group_takes_its_members_tasks(spool: SpoolFolders) -
 def test_a_task_that_names_a_file_elsewhere_is_never_run_with_it(
     spool: SpoolFolders, tmp_path: Path
 ) -> None:
-    """It is a task for every reader, but no handler gets it: it dies at once, for that reason, and
-    when it leaves for good the file that it names stays."""
+    """It is a task, but no handler gets it: it dies at once, and the file that it names stays."""
     (secret := tmp_path / "secret").write_text("precious")
     named = f"{tmp_path}/data/mailspool/../../secret"
     data = FILE.replace(b'PAYLOAD_FILE=""', f'PAYLOAD_FILE="{named}"'.encode())
@@ -324,8 +318,7 @@ def test_a_task_that_names_a_file_elsewhere_is_never_run_with_it(
 
 
 def test_a_payload_elsewhere_is_not_added(spool: SpoolFolders) -> None:
-    """Only a path below the mail spool, through existing folders, is taken, even of a payload still
-    to be written; of many added together the others are stored."""
+    """Only a path below the mail spool, through existing folders, is taken."""
     store = opened(spool)
     for number, (payload, message) in enumerate(
         (
@@ -369,8 +362,7 @@ def quarantined(spool: SpoolFolders) -> Aside:
 
 @pytest.mark.parametrize("word", ["pending", "work"])
 def test_a_mended_file_is_a_task_again(spool: SpoolFolders, quarantined: Aside, word: str) -> None:
-    """A file that is still broken stays, with the line that is wrong; a mended one goes back into
-    pending/ under its own name, byte for byte, for its folder's owner, and its reason goes."""
+    """Still broken it stays; mended it goes back under its own name, byte for byte."""
     path = quarantined(word)
     store = opened(spool)
     path.write_bytes(COMMAND)

@@ -62,8 +62,7 @@ def test_ids_are_stamped_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tasks_come_in_the_order_of_their_adds(store: NftbanStore) -> None:
-    """Within one second the microseconds of the stamp decide; in ids of earlier versions, without
-    them, the token, which rises with the adds, then the kind."""
+    """By the microseconds of the stamp; in older ids by the token, then the kind."""
     old = ("15Z-b-00000000", "15Z-b_c-00000000", "15Z-a-00000001", "15Z-b-0000000a")
     stamps = (*old, "15Z000001-z-0000000f", "15Z000002-a-00000000", "15Z900000-a-00000000")
     order = [*(f"20261120T0941{end}" for end in (*stamps, "16Z-a-00000000")), "Z", "a_b"]
@@ -112,8 +111,7 @@ def test_another_process_fills_the_queue_too(spool: SpoolFolders) -> None:
 
 
 def test_no_task_waits_for_more_than_a_week(spool: SpoolFolders) -> None:
-    """A due time more than 7 days away came from a clock that jumped: the task is due a week after
-    its file was written, the file stays as it is, and then it is claimed."""
+    """A due time further away is of a clock that jumped: due a week after it was written."""
     now = float(int(time.time())) + 60
     path, clock = Path(spool.pending, NAME), [now]
     for ahead, clamped in ((60.0, False), (7 * DAY, False), (7 * DAY + 1, True), (4e9, True)):
@@ -128,8 +126,7 @@ def test_no_task_waits_for_more_than_a_week(spool: SpoolFolders) -> None:
 
 
 def test_after_a_take_the_next_due_time_is_known(spool: SpoolFolders, store: NftbanStore) -> None:
-    """After a take the change source has the earliest due time of those that wait; a waiting file
-    that the other program rewrote is read again at the next revalidation."""
+    """It is the earliest of those that wait; a rewritten file is read again in time."""
     for number, ahead in enumerate([0, 90, 30, 60]):
         store.swap(None, a_task(number, due=NOW + ahead))
     assert (len(taken(store)), store.changes.next_due) == (1, NOW + 30)
@@ -193,8 +190,7 @@ def test_hints_delay_no_due_task(own_spool: SpoolFolders) -> None:
 
 
 def test_held_and_trashed_files_are_in_our_folder(spool: SpoolFolders) -> None:
-    """Held and trashed tasks are stored where the real program does not look, and are counted;
-    task files have mode 640 and our folders 750, as the contract asks."""
+    """They are where the real program does not look; modes are those of the contract."""
     old, store = os.umask(0), opened(spool)
     try:
         put(store, State.HELD)
@@ -249,8 +245,7 @@ def test_no_draft_is_ever_called_a_task(spool: SpoolFolders) -> None:
 
 
 def test_folders_that_cannot_be_a_spool_are_refused(spool: SpoolFolders) -> None:
-    """A state folder around our own is refused, for the real program searches deep, and so are
-    folders on two file systems, between which no rename works."""
+    """A state folder around our own, or on another file system, is refused."""
     queue = str(Path(spool.pending).parent)
     replaced = spool._replace
     for faulty in (
@@ -531,8 +526,7 @@ LEFT = [
 def test_a_committed_move_is_finished_any_other_undone(
     spool: SpoolFolders, start: str, end: str, fits: bool, lands: str, data: bytes
 ) -> None:
-    """An interrupted move is a problem that a scan leaves; recovery finishes it if the file has its
-    new text, else it goes back, but never into dlq/ without a time of death."""
+    """It is finished if the file has its new text, else it goes back, never into dlq/ alive."""
     left, store = leave(spool, end, start=start, fits=fits, data=data), opened(spool)
     what = f"interrupted move from {start} to {end}: the next worker finishes it"
     if end != "gone":
@@ -650,8 +644,7 @@ def test_a_vanished_folder_is_unavailable(spool: SpoolFolders, store: NftbanStor
 
 
 def test_a_spool_that_may_not_be_written_is_shown() -> None:
-    """Where we may not write, every edge is refused with the folder and the command to use, and
-    scans work; a place that may not be read is unavailable, by its name."""
+    """Every edge is refused with the folder and the command to use; scans work."""
 
     def look(place: Path, folder: str) -> None:
         with closing(open_store(str(place))) as store:

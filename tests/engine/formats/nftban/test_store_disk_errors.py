@@ -215,8 +215,7 @@ def test_out_of_descriptors_nothing_is_broken(spool: SpoolFolders) -> None:
 
 
 def test_a_bad_block_stops_no_queue(spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file on a bad block is passed by, stays, and is named once; when no file can be read, that
-    is reported. A claim that cannot be confirmed is given back."""
+    """It is passed by and named once; a claim that cannot be confirmed is given back."""
     store = opened(spool)
     for number in range(3):
         store.swap(None, a_task(number))

@@ -159,8 +159,7 @@ def keyed(number: int, key: str) -> Task:
 
 
 def test_a_key_is_added_once_while_one_waits(spool: SpoolFolders, store: NftbanStore) -> None:
-    """A task with the key that is pending, delayed, held or being moved there keeps another one
-    out, of the same group too; one that runs, is dead or in the trash does not."""
+    """One that is pending, delayed, held or being moved there keeps another one out."""
     store.swap(None, keyed(1, "k"))
     ident = keyed(1, "k").id
     assert there(store, ident).extra == {"TASK_KEY": "k"}

@@ -163,8 +163,7 @@ def edited(data: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
 @examples(600)
 @given(RECORDS, EDITS)
 def test_both_parsers_agree(record: Record, edits: list[tuple[int, int, bytes]]) -> None:
-    """What is written reads as it was, by either; all that the quick parser accepts, the strict one
-    accepts and reads the same."""
+    """What is written reads as it was; what the quick one accepts the strict one reads too."""
     data = render_task(record)
     assert parse_task(data, record.id) == record == parse_strict(data)
     assert (parse_canonical(data) == record) is not bool(record.extra_fields)
@@ -347,7 +346,7 @@ def test_what_every_shell_reads_alike_is_a_record() -> None:
         (b'FILE=""', b'FILE=""\nTASK_NEW="x"', {"extra_fields": (("TASK_NEW", "x"),)}),
     ):
         record = parse_task(b"\n# a comment\n \t\n" + FILE.replace(old, new), IDENT)
-        assert record == parse_task(FILE, IDENT)._replace(**values)  # type: ignore[arg-type]
+        assert record == parse_task(FILE, IDENT)._replace(**values)
 
 
 def test_what_a_file_may_not_hold_is_not_added(spool: SpoolFolders) -> None:

@@ -78,8 +78,7 @@ def line_with(**fields: object) -> bytes:
 
 @each("name", ["postqueue-j.deferred.jsonl", "postqueue-j.stopped.jsonl"])
 def test_each_line_of_a_listing_is_a_task(name: str) -> None:
-    """With each field; the first reason is its error, without the words of a suspension. Other
-    blanks and orders are read too; each open recipient has a line with its reason."""
+    """With each field, in any order; each open recipient has a line with its reason."""
     for line in lines_of(name):
         fields, task = json.loads(line), read(line, b"1795822400.5_1795822100.0_700")
         assert isinstance(task, Task)

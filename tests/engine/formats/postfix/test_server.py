@@ -338,8 +338,7 @@ def test_the_parts_of_a_message(postfix: PostfixInstance) -> None:
 
 
 def test_a_file_that_is_cut_off_harms_no_other(postfix: PostfixInstance) -> None:
-    """Of messages whose files are empty or end too early, nothing is changed; the others move,
-    though postcat is started only three times again behind such files."""
+    """Nothing of them is changed; the others move, though postcat stops at each."""
     ids = postfix.deferred(6)
     with closing(postfix.store()) as store:
         tasks = many(store, ids)
@@ -356,8 +355,7 @@ def test_a_file_that_is_cut_off_harms_no_other(postfix: PostfixInstance) -> None
 
 @pytest.mark.parametrize("number", [200, pytest.param(3000, marks=pytest.mark.deep)])
 def test_a_plan_survives_another_operator(postfix: PostfixInstance, number: int) -> None:
-    """While a plan holds messages, the queue is flushed and all are released by another operator:
-    each row is accounted for, and no message is touched that was not planned."""
+    """Each row is accounted for, and no message is touched that was not planned."""
     planned, others = {*postfix.deferred(number)}, {*postfix.deferred(20)}
     ended = threading.Event()
 

@@ -30,8 +30,7 @@ def a_log(path: Path, *, run: str = "r1", now: float = NOW, database: str = "/da
 
 
 def test_where_the_log_is_written(tmp_path: Path) -> None:
-    """A setting goes first, then the variable, from the working directory, then the home's folder
-    of logs, which is never made, and else beside the database."""
+    """By a setting, the variable, the home's folder of logs, else beside the database."""
     home, data = tmp_path / "home", tmp_path / "data"
     (home / "logs").mkdir(parents=True)
     data.mkdir()
@@ -69,8 +68,7 @@ def test_below_a_web_root_it_may_be_everybodys(tmp_path: Path) -> None:
 
 
 def test_a_log_that_cannot_be_written_passes_its_lines_on(tmp_path: Path) -> None:
-    """Without a folder, in place of a folder, or through a symbolic link nothing is written: the
-    line is passed on, with the reason, and nothing is raised."""
+    """Where nothing can be written the line is passed on, with the reason."""
     missing = logs.find_log(
         "", "/nowhere/q.db", {"MAIL_QUEUE_LOG": str(tmp_path / "no" / "x.log")}, "/"
     )

@@ -17,8 +17,7 @@ PACE = RateLimit()
 
 
 def test_a_bucket_is_read_from_text() -> None:
-    """Tokens with a fraction of any size, and the second of the last refill, as their page has
-    them; the bucket is the same after it was written, to the last unit."""
+    """Tokens with a fraction of any size, and the second of the last refill."""
     for tokens, last, units, stamp in (
         ("0.2", "0", UNITS_PER_TOKEN / 5, 0),
         ("5", "1000", 5 * UNITS_PER_TOKEN, 1000),
@@ -78,8 +77,7 @@ BEFORE, INSIDE, AFTER = at("2026-02-01 12:00"), at("2026-03-10 12:00"), at("2026
 
 
 def test_both_days_of_a_period_count_in_full() -> None:
-    """A period is from the first midnight to the end of the last day, by the zone: summer time has
-    begun; with a missing, unreadable or reversed date there is none."""
+    """From the first midnight to the end of the last day by the zone; a wrong date: none."""
     assert (at("2026-02-28 23:00"), at("2026-03-31 22:00")) == PERIOD
     for start, end in (
         (None, "2026-03-31"),

@@ -170,8 +170,7 @@ def test_a_lease_outlives_the_end_of_summer_time(build_foreign: Builder) -> None
 
 
 def test_times_as_text_are_written_by_their_zone() -> None:
-    """In the hour before a clock is set back a time keeps counting on; the last second of 9999 is
-    parked in every zone; a value that is no time is refused."""
+    """Before a clock is set back a time counts on; what is no time is refused."""
     berlin = TimeFormat(True, load_zone("Europe/Berlin"))
     for at, nows, text in (
         (240, [60], "02:04:00"),

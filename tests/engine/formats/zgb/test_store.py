@@ -254,8 +254,7 @@ def test_a_lapsed_lease_is_a_failure(user_job: ZgbStore, sql: Sql) -> None:
 
 
 def test_failed_jobs_await_an_operator(both_jobs: ZgbStore, open_queue: Opener, sql: Sql) -> None:
-    """A failed job has the word `failed`: among the pending ones while it is tried again by itself,
-    among the parked ones where only an operator retries."""
+    """It is pending while it is tried again by itself, else parked; its word is `failed`."""
     sql("UPDATE mail_queue SET status = 'failed', next_attempt_at = 5 WHERE mail_type = 'user'")
     for auto_retry, state in ((True, State.PENDING), (False, State.DEAD)):
         store = open_queue(auto_retry=auto_retry)
@@ -373,8 +372,7 @@ def test_times_that_cannot_be_compared_make_no_orphan(open_queue: Opener, sql: S
 
 
 def test_a_held_job_leaves_their_table(user_job: ZgbStore, sql: Sql, place: ZgbDatabase) -> None:
-    """No program of theirs finds it; it comes back as the same row, in all columns. Our database is
-    as private as theirs, and the trash has the time of the move."""
+    """It comes back as the same row; our database is as private as theirs."""
     Path(place.path).chmod(0o600)
     sql("ALTER TABLE mail_queue ADD COLUMN note BLOB")
     sql("UPDATE mail_queue SET note = ?, last_error = CAST(? AS TEXT)", b"\0\xff", b"caf\xe9")
@@ -420,8 +418,7 @@ def moved_until_commit(place: ZgbDatabase, state: State, number: int) -> bool:
 
 
 def test_a_process_killed_between_two_commits_loses_no_job(place: ZgbDatabase) -> None:
-    """A process that is killed just before any commit of a move between the queue and our file
-    leaves the job in one place: where it was, or where it was to go."""
+    """Killed before any commit of a move, the job is where it was, or where it was to go."""
     with closing(ZgbStore(place, lambda: NOW)) as store:
         store.enqueue(1001)
         change(store, ORGANIZER, state=State.HELD)  # makes our file, with its own commit
@@ -437,8 +434,7 @@ def test_a_process_killed_between_two_commits_loses_no_job(place: ZgbDatabase) -
 
 
 def test_an_old_job_of_a_reused_number_stays_in_the_trash(both_jobs: ZgbStore, sql: Sql) -> None:
-    """It goes neither beside a new job of that number, nor into another's registration, nor into
-    none; and a second job of the number is not trashed beside the first."""
+    """It goes neither beside a new job of that number nor into another's registration."""
     store = both_jobs
     _, trashed = (change(store, ident, state=State.TRASH) for ident in (USER, ORGANIZER))
     for statement, why in (

@@ -135,8 +135,7 @@ def test_what_is_too_large_is_refused(both_jobs: ZgbStore, sql: Sql) -> None:
 
 
 def test_only_a_plain_file_is_used(place: ZgbDatabase, open_queue: Opener, tmp_path: Path) -> None:
-    """A FIFO, a folder or a link to a device is neither waited for, read nor written; a FIFO in
-    place of an open database is reported until the database is back."""
+    """Nothing else is waited for, read or written, also in place of an open database."""
     path = tmp_path / "other" / "zgb.db"
     path.parent.mkdir()
     with ExitStack() as pipes:
@@ -171,8 +170,7 @@ def test_only_a_plain_file_is_used(place: ZgbDatabase, open_queue: Opener, tmp_p
 def test_a_link_to_it_is_the_same_queue(
     user_job: ZgbStore, place: ZgbDatabase, open_queue: Opener, tmp_path: Path
 ) -> None:
-    """A held job is shown by any name of its database, and our own database is beside the real
-    one. Behind a link that is turned to another database, what is held in that one is shown."""
+    """A held job is shown by any name of its database; a link that is turned counts."""
     link = tmp_path / "elsewhere" / "link.db"
     link.parent.mkdir()
     link.symlink_to(place.path)
@@ -293,8 +291,7 @@ def test_no_room_in_theirs_leaves_it_in_ours(
 @pytest.mark.parametrize("closed", ["file", "folder"])
 @pytest.mark.parametrize("by_link", [False, True])
 def test_what_we_may_only_read_is_shown(closed: str, by_link: bool) -> None:
-    """A file, or the folder that its journal would lie in, that is closed to us: every edge says
-    which, and everything can be looked at; by a link, the real ones are judged."""
+    """Every edge says which file or folder is closed to us, and everything is shown."""
 
     def look() -> None:
         with closing(ZgbStore(ZgbDatabase(str(path)), lambda: NOW)) as store:
@@ -331,8 +328,7 @@ sys.stdin.readline()
 
 
 def test_a_killed_writers_log(user_job: ZgbStore, place: ZgbDatabase, open_queue: Opener) -> None:
-    """What a killed process had committed is there, what it had not is not, and jobs are claimed;
-    where we only read it is read if that needs no write, else said."""
+    """What it had committed is there, what it had not is not, as far as we may look."""
     user_job.close()
     with running(KILLED, place.path) as writer:
         writer.kill()
@@ -369,8 +365,7 @@ ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELEC
 def test_a_statement_without_end_is_ended(
     open_queue: Opener, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A view that is read, or a trigger that runs, for ever is ended after a time, and said; for
-    some time afterwards its connection carries out no other statement."""
+    """It is ended after a time; for some time its connection carries out no other."""
     store = open_queue()
     store.enqueue(1001)
     job = there(store)

@@ -124,8 +124,7 @@ def test_nothing_is_found_in_a_healthy_place(root: Path, used: bool) -> None:
 
 
 def test_a_finding_needs_an_act_if_wrong_and_its_line_is_safe() -> None:
-    """Only a fault needs an act, not a denied permission; foreign text in a line cannot act on
-    the terminal, and the command that repairs is below it."""
+    """A denied permission needs none; foreign text is safe, the command is below it."""
     for grades, act in (("", False), ("ok hidden", False), ("ok warn", True)):
         assert needs_action(Finding(Grade[grade.upper()], "") for grade in grades.split()) is act
     lines = format_finding("broken", Finding(Grade.WARN, "a\x1b[2Jb", "rm -- x"))
@@ -615,8 +614,7 @@ HALTED = TransportSuspension("curl", AT := 1_795_167_600.0, "ana", "the relay mo
 def test_what_keeps_mail_from_being_sent(
     root: Path, mail: place_facts.MailFacts, waiting: int, expected: str
 ) -> None:
-    """It is said in any case; an operator has to act where mail is wanted or waits, not where only
-    its turn has not come. What is suspended is resumed."""
+    """It is in any case reported; an act is needed where mail is wanted or waits."""
     for _ in range(waiting):
         add(root, "mail_send")
     finding = the_one(root, "mail", mail=mail)
