@@ -113,9 +113,7 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
     "a loop": _in_place(lambda path: path.symlink_to(path.name)),
     "a FIFO": _in_place(os.mkfifo),
     "a gigabyte": lambda path: os.truncate(path, 1 << 30),
-    "nested": lambda path: path.write_bytes(b"[" * 60_000),
     "a folder": _in_place(Path.mkdir),
-    "binary": lambda path: path.write_bytes(b"\xff\xfe\x00"),
 }
 CONTENTS: dict[str, Callable[[Path], object]] = {
     "missing": Path.unlink,

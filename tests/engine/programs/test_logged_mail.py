@@ -17,7 +17,9 @@ def attempt(when: float, what: MailEventKind, address: str, text: str = "no") ->
 
 
 def test_the_last_reason_and_the_most_attempts_count() -> None:
-    """Attempts are counted for each recipient; a delivery is no reason; texts are made safe."""
+    """Attempts are counted for each recipient; a delivery is no reason; texts are made safe. No
+    attempt is another thing than no line."""
+    assert (sum_up_mail([]), sum_up_mail([ARRIVAL]).attempts) == (LoggedMail(), 0)
     logged = sum_up_mail(
         [
             ARRIVAL,
@@ -30,12 +32,6 @@ def test_the_last_reason_and_the_most_attempts_count() -> None:
     assert (logged.reason, logged.reason_at, logged.attempts) == ("second\ufffd", 3.0, 2)
     assert (logged.account, logged.client) == ("ann\ufffd", "c[192.0.2.1]")
     assert (logged.is_suspended, logged.has_arrival) == (False, True)
-
-
-def test_nothing_in_the_log_is_unknown() -> None:
-    """No attempt is another thing than no line."""
-    assert sum_up_mail([]) == LoggedMail()
-    assert sum_up_mail([ARRIVAL]).attempts == 0
 
 
 SUSPENDED = LoggedMail(attempts=4, is_suspended=True, has_arrival=True, client="c")

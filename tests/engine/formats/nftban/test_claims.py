@@ -87,10 +87,13 @@ def waiting(spool: SpoolFolders, store: NftbanStore) -> Path:
 def test_a_folder_where_nothing_is_due_is_remembered(
     spool: SpoolFolders, store: NftbanStore, waiting: Path
 ) -> None:
-    """The next process knows when a task is due, and takes it then; a new file voids the hint."""
-    fresh = opened(spool)
+    """The next process knows when a task is due, and takes it then; a new file voids the hint, also
+    one of the folder as it was before."""
+    fresh, file = opened(spool), Path(spool.staging_dir, "next-due")
     assert (list(fresh.take(NOW + 1, "test", 1)), fresh.changes.next_due) == ([], NOW + 60)
+    stale = file.read_bytes()
     add(store, token="0b0b0b0b")
+    file.write_bytes(stale)
     (ident,) = taken(spool, NOW + 1)
     assert ident.endswith("0b0b0b0b")
     assert taken(spool, NOW + 60) == [waiting.stem]
@@ -213,16 +216,6 @@ def test_the_queue_is_as_old_as_its_oldest_task(spool: SpoolFolders, store: Nftb
         assert list(fresh.take(NOW, "test", 9)) == []
         assert Path(spool.staging_dir, "next-due").exists()
         assert fresh.count_with_age(NOW) == (store.count_tasks(), 200)
-
-
-def test_a_stale_hint_hides_no_task(spool: SpoolFolders, waiting: Path) -> None:
-    """With a hint of the folder as it was before the last task came, a fresh process takes it."""
-    file = Path(spool.staging_dir, "next-due")
-    stale = file.read_bytes()
-    add(opened(spool), token="0b0b0b0b")
-    file.write_bytes(stale)
-    (ident,) = taken(spool, NOW + 1)
-    assert ident.endswith("0b0b0b0b")
 
 
 @pytest.mark.parametrize("checked", [ALWAYS_CHECKED, 0], ids=["few", "very many"])

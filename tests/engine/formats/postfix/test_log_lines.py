@@ -113,12 +113,8 @@ def test_acts_reports_and_ends_are_events() -> None:
 
 def test_refused_mail_has_no_id() -> None:
     """The recipient is taken from the end of the line, the client from its begin."""
-    made = event(
-        "smtpd",
-        "NOQUEUE: reject: RCPT from c[192.0.2.1]: 554 5.7.1 <b@y>: no; from=<a@x> to=<b@y> "
-        "proto=ESMTP helo=<c>",
-    )
-
+    text = "NOQUEUE: reject: RCPT from c[192.0.2.1]: 554 5.7.1 <b@y>: no; from=<a@x> to=<b@y> "
+    made = event("smtpd", f"{text}proto=ESMTP helo=<c>")
     assert (made.what, made.id) == (MailEventKind.REFUSED, "")
     assert (made.address, made.client) == ("b@y", "c[192.0.2.1]")
 
