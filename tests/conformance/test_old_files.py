@@ -134,27 +134,20 @@ def test_old_samples_of_the_recorder(at: int, sample: RecordedSample) -> None:
         assert again.tokens == (BucketState("mail_send", 3, 5, NOW + 21, 60),)
 
 
-def test_an_old_note_beside_a_kannader_spool() -> None:
-    """It is read, and written as it was."""
-    data = (OLD / "kannader.note").read_bytes()
+def test_old_notes_images_and_staged_lines() -> None:
+    """They are read, and written as they were."""
+    note_data, job_data, lines_data = (
+        (OLD / name).read_bytes() for name in ("kannader.note", "bullmq.image", "zmailer.lines")
+    )
     note = sidecar.AttemptNote(
         3, "no\u2028way", "job", description="a note", start="inflight", since=1795167728123456789
     )
-    assert (sidecar.parse_note(data), sidecar.render_note(note)) == (note, data)
-
-
-def test_the_old_image_of_a_job() -> None:
-    """It is read, and written as it was."""
-    data = (OLD / "bullmq.image").read_bytes()
+    assert (sidecar.parse_note(note_data), sidecar.render_note(note)) == (note, note_data)
     fields = {"data": '{"to":"bob"}', "name": "grüße", "raw": "\udcff"}
     long_fields = {"long": "62951f943c41cdd326e5ce2b53a779e7916a820d"}
     image = JobImage("mail 7", "failed", "1795167728000", fields, long_fields)
-    assert (parse_job(data), image.encode()) == (image, data)
-
-
-def test_the_old_lines_of_a_staged_mail() -> None:
-    """They are read, and written as they were."""
-    data = (OLD / "zmailer.lines").read_bytes()
+    assert (parse_job(job_data), image.encode()) == (image, job_data)
     changes = (LineChange(120, b"r   ", b"+   "), LineChange(180, b"\xff", b"\0"))
     commit = Commit("A/7-1", changes, 900, b"t\n")
-    assert (submit._parse_commit(data), submit._format_commit(commit)) == (commit, data)
+    assert submit._parse_commit(lines_data) == commit
+    assert submit._format_commit(commit) == lines_data

@@ -155,15 +155,12 @@ def test_an_unreadable_file_and_a_gap_are_said(path: Path, log: MailLog) -> None
 
 
 def test_the_arrival_far_before_is_found(log: MailLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If it is not shortly before, the log is searched again from its begin."""
+    """If it is not shortly before, the log is searched again from its begin; of too many messages
+    the first ones are followed."""
     monkeypatch.setattr(mail_trail, "_BACK_BYTES", 64)
     monkeypatch.setattr(mail_trail, "_CHUNK_BYTES", 160)
     assert steps(find_trail(log, "bob@y.test")) == WHOLE
     assert steps(find_trail(log, BOUNCE))[: len(WHOLE)] == WHOLE
-
-
-def test_too_many_messages_are_said(log: MailLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first ones are followed."""
     monkeypatch.setattr(mail_trail, "MAX_MESSAGES", 1)
     trail = find_trail(log, "x.test")
     assert (trail.is_cut, {one.event.id for one in trail.events}) == (True, {FIRST})

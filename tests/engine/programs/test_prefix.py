@@ -60,7 +60,8 @@ def test_words_and_input_arrive_unchanged(prefix: Prefix) -> None:
 
 
 def test_the_end_of_a_program_is_known(prefix: Prefix) -> None:
-    """Its status is no failure: only its lines decide; a signal and a limit are."""
+    """Its status is no failure: only its lines decide; a signal and a limit are. Of a detached one,
+    which has no input, the caller has the output if it ends in time."""
     for status in (1, 69, 75):
         script = f"echo line; echo 'postsuper: warning: x' >&2; exit {status}"
         lines, end = prefix.run(["sh", "-c", script])
@@ -71,6 +72,9 @@ def test_the_end_of_a_program_is_known(prefix: Prefix) -> None:
     lines, end = prefix.run(["sh", "-c", "exec sleep 3"], idle_seconds=0.01)
     before = "mx2: " if prefix.words else ""
     assert (lines, prefix.why_failed(end)) == ([], f"{before}nothing printed for 0.01 s")
+    detached = prefix.start_detached(["sh", "-c", "cat; echo 'a  b'; exit 3"], 60)
+    assert detached is not None
+    assert (detached.errors.splitlines()[0], detached.status) == (b"a  b", 3)
 
 
 def test_a_program_that_is_missing_is_known_as_such(prefix: Prefix) -> None:
@@ -81,13 +85,6 @@ def test_a_program_that_is_missing_is_known_as_such(prefix: Prefix) -> None:
     paths = "/usr/sbin/no-such, /usr/local/sbin/no-such, no-such"
     why = why_not(prefix, *program_paths("no-such"))
     assert why == f"{before}not installed: none of {paths}"
-
-
-def test_a_detached_program_runs_there(prefix: Prefix) -> None:
-    """It has no input, and the caller has its output if it ends in time."""
-    end = prefix.start_detached(["sh", "-c", "cat; echo 'a  b'; exit 3"], 60)
-    assert end is not None
-    assert (end.errors.splitlines()[0], end.status) == (b"a  b", 3)
 
 
 def test_a_lost_connection_is_a_failure(ssh: SshServer, tmp_path: Path) -> None:

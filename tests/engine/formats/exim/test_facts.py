@@ -112,7 +112,8 @@ def test_counts_of_records() -> None:
 
 
 def test_the_doctor(exim: EximServer) -> None:
-    """The doctor checks prefix, program, rights, trash queue, daemon, log and settings."""
+    """The doctor checks prefix, program, rights, trash queue, daemon, log and settings; missing
+    rights, and a name that `via` does not have, are findings, not failures."""
     exim.configure("timeout_frozen_after = 7d\nlog_selector = +arguments\n")
     exim.submit()
     findings = check_place(setup_of(exim))
@@ -121,6 +122,12 @@ def test_the_doctor(exim: EximServer) -> None:
     for start in ("ok program: Exim 4", "warn log: log_selector has +arguments"):
         assert any(one.startswith(start) for one in texts)
     assert any("timeout_frozen_after 7d" in one for one in texts)
+    rights = dict(check_place(setup_of(exim, *USER)))["rights"]
+    assert "only root and Exim's admin_groups" in rights.fix
+    setup = setup_of(exim)
+    setup = setup._replace(address=setup.address._replace(text="exim://other/var/spool/exim4"))
+    ((check, finding),) = check_place(setup)
+    assert check == "program" and "jail" in finding.problem
 
 
 def test_the_doctor_warns_of_a_daemon_without_queue_runs(exim: EximServer) -> None:
@@ -131,16 +138,6 @@ def test_the_doctor_warns_of_a_daemon_without_queue_runs(exim: EximServer) -> No
         assert found[0].problem.startswith(f"PID {pid}")
         assert [one.problem for one in found[1:]] == ["no process has -q with a time"] * warnings
         exim.stop()
-
-
-def test_the_doctor_of_a_user_and_of_a_name_that_is_not_configured(exim: EximServer) -> None:
-    """Missing rights and a name that `via` does not have are findings, not failures."""
-    rights = dict(check_place(setup_of(exim, *USER)))["rights"]
-    assert "only root and Exim's admin_groups" in rights.fix
-    setup = setup_of(exim)
-    setup = setup._replace(address=setup.address._replace(text="exim://other/var/spool/exim4"))
-    ((check, finding),) = check_place(setup)
-    assert check == "program" and "jail" in finding.problem
 
 
 @each(

@@ -67,7 +67,8 @@ def test_a_first_line_is_read(line: str, mail: tuple[str, str, str, bool]) -> No
 
 
 def test_damaged_messages_are_told_from_missing_ones() -> None:
-    """A message that is not there has no reason; one that cannot be read has Exim's words."""
+    """A message that is not there has no reason; one that cannot be read has Exim's words. Neither
+    a cut line nor garbage hides the messages around it."""
     data = (
         b"      1xX5px-00054H-37\n    *** spool read error: No such file or directory ***\n\n"
         b"      1xX5px-00054I-37\n    *** spool format error: size=60 ***\n\n"
@@ -77,9 +78,6 @@ def test_damaged_messages_are_told_from_missing_ones() -> None:
         DamagedMail("1xX5px-00054I-37", "spool format error: size=60"),
     ]
 
-
-def test_other_lines_are_yielded_as_they_are() -> None:
-    """Neither a cut line nor garbage hides the messages around it."""
     good = b" 0m   358 1xX5rT-0006fH-2B <a@b.test>\n"
     data = b" 0m 12 1xX5rT-000\n%b          c@d.test\n\n\xff\xfe junk\n%b" % (good, good)
     assert [type(one) for one in listed(data)] == [bytes, QueuedMail, bytes, QueuedMail]

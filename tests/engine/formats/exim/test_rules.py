@@ -65,10 +65,14 @@ def test_what_exim_would_end_or_another_moved_is_barred(
 
 
 def test_edges_have_the_warnings_of_the_settings() -> None:
-    """Hold says when Exim thaws; purge says how to move a message back by hand."""
+    """Hold says when Exim thaws; purge says how to move a message back by hand; a plan delivers 100
+    messages, and for more names the queue run."""
     edges = edges_of(DEBIAN._replace(thaw_after=7200.0))
     assert "auto_thaw" in edges[State.PENDING, State.HELD].warning
     assert "exim -MG" in edges[State.PENDING, State.TRASH].warning
+    row = plans.Row("", State.PENDING, "")
+    for number, why in ((100, ""), (101, "at most 100 in a plan; for more: control run-queue")):
+        assert plans.row_refusal(edges, "promote", row, number) == why
 
 
 def test_release_and_restore_count_the_old_mail() -> None:
@@ -85,13 +89,6 @@ def test_release_and_restore_count_the_old_mail() -> None:
         assert plans.warning_bits(edges, "restore", trashed, now=age, target=State.HELD) == bits
     (cancels,) = edges[State.TRASH, State.HELD].warnings
     assert cancels.text == "{count} older than 7d00h: cancelled by Exim at its next queue run"
-
-
-def test_few_messages_are_delivered_one_by_one() -> None:
-    """A plan delivers 100 messages; for more, the words name the queue run."""
-    row = plans.Row("", State.PENDING, "")
-    for number, why in ((100, ""), (101, "at most 100 in a plan; for more: control run-queue")):
-        assert plans.row_refusal(edges_of(), "promote", row, number) == why
 
 
 @each(("text", "moment"), [("12.5", 12.5), ("", None), ("x", None)])

@@ -160,8 +160,9 @@ def test_a_plan_counts_the_messages_past_their_lifetime(
     assert not [text for text in warnings_of(verb, delivered, INSTANCE, target) if "past" in text]
 
 
-def test_bounces_have_a_lifetime_of_their_own() -> None:
-    """By bounce_queue_lifetime, in days without a unit, never longer than the other one."""
+def test_a_plan_counts_bounces_and_deliveries() -> None:
+    """Bounces by a lifetime of their own, never longer than the other one, in days without a unit;
+    active messages by the processes that deliver them."""
     tasks = [a_task(H)._replace(created=98.5 * DAY, sender=one) for one in ("<>", "a@b")]
     for setting, is_counted in (("1", True), ("1d", True), ("9d", False)):
         instance = INSTANCE._replace(settings=TIMES | {"bounce_queue_lifetime": setting})
@@ -169,9 +170,6 @@ def test_bounces_have_a_lifetime_of_their_own() -> None:
         start = "1 without a sender past the lifetime of 1d: dropped after one attempt"
         assert [text.startswith(start) for text in counted] == [True] * is_counted
 
-
-def test_a_plan_counts_the_messages_in_delivery() -> None:
-    """A plan to hold active messages has the number of those that a process delivers."""
     waits = a_task(A)._replace(created=100 * DAY)
     busy = waits._replace(word="delivering", lease=Lease("PID 77", 0.0))
     assert warnings_of("hold", [waits], INSTANCE) == []

@@ -140,8 +140,9 @@ def test_marks_without_their_message_are_counted() -> None:
     assert count_marks(marks, {"A"}) == ((1,), (2,))
 
 
-def test_a_running_instance_has_its_pid_and_start(postfix: PostfixInstance) -> None:
-    """Its master process is named with its start, and the waiting messages by queue."""
+def test_a_running_and_a_stopped_instance_are_known(postfix: PostfixInstance) -> None:
+    """A running one by its process; once it is stopped, its old PID file proves that,
+    and the listing without that file."""
     postfix.deferred(2)
     log, figures = postfix.log(), figures_of(postfix)
     assert postfix.log() == log  # nothing is written into it
@@ -155,10 +156,6 @@ def test_a_running_instance_has_its_pid_and_start(postfix: PostfixInstance) -> N
     assert dict(figures.rows)["queues"] == "deferred 2"
     assert [one.partition(" ")[0] for one in figures.warnings] == ["defer_transports"]
 
-
-def test_a_stopped_instance_is_known_without_its_programs(postfix: PostfixInstance) -> None:
-    """Once it is stopped, its old PID file proves that; the listing shows it without that file."""
-    postfix.deferred(2)
     before = postfix.server().fingerprint()
     with postfix.stopped():
         stopped = figures_of(postfix)
