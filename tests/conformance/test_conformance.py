@@ -94,7 +94,6 @@ def test_looking_and_reading_write_nothing(
     (kannader / "data" / "README").write_text("not ours")
     before = every_file(tmp_path)
     store = open_store()
-
     items = list(store.scan())
     items += store.scan({*store.states.values(), a_task(1).id, "no-task"})
     for item in items:
@@ -102,5 +101,4 @@ def test_looking_and_reading_write_nothing(
             store.size(item)
             for part in store.parts(item):
                 store.read(item, part.name)
-
     assert every_file(tmp_path) == before

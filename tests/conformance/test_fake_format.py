@@ -124,7 +124,6 @@ def test_the_commands_work_on_it(run: Run, tmp_path: Path) -> None:
     run("undo", held["op"], URL, "--apply", "3")
     run("note", "task-1", "ask first", URL)
     assert "ask first" in run("notes", URL) and "fake-pending 3" in run("status", URL, code=1)
-
     files = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
     assert ".jsonl" in {path.suffix for path in files}
     assert not any(SECRET.encode() in path.read_bytes() for path in files)

@@ -86,7 +86,6 @@ def test_the_last_reason_and_account_of_waiting_mail_are_kept(path: Path, facts:
     assert facts.read_on() == {A, B}
     assert (reason(facts, A), facts.account(A)) == ("Connection refused", "ann@x")
     assert (reason(facts, B), facts.account(B)) == ("retry time not reached for any host", "web")
-
     append(path, f"{B} ** u@x: Unrouteable address", f"{A} Completed")
     assert facts.read_on() == {A, B}
     assert (reason(facts, A), facts.account(A)) == ("", "")

@@ -615,10 +615,8 @@ def test_acts_are_looked_at_before_each_if_needed(queue: str, end: State | None)
     store = opened(server)
     olds = [task for task in store.verify(keys(tasks(store))) if isinstance(task, Task)]
     server.before_act = lambda: server.mails["M0005"].__setitem__(1, "2")
-
     chosen = [Move(old, None if end is None else old._replace(state=end)) for old in olds]
     outcomes = list(store.swap_all(chosen))
-
     assert [type(outcome.error) for outcome in outcomes] == [type(None)] * 5 + [Gone]
     assert server.mails["M0005"] == [queue, "2", "a"]
 

@@ -53,7 +53,6 @@ def test_a_process_is_found_by_its_pid_file(tmp_path: Path) -> None:
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         zombie = find_process(HERE, str(path), "sleep")
-
     assert (found.pid, found.is_running) == (process.pid, True)
     assert found.since is not None and abs(found.since - began) < 60
     assert other == zombie == find_process(HERE, str(path), "sleep")

@@ -53,7 +53,6 @@ def test_settings_and_logs_are_warnings(exim: EximServer) -> None:
     exim.configure("queue_only\nqueue_only_load = 0\ncheck_spool_space = 4000000G\n")
     exim.start()
     (exim.log.parent / "paniclog").write_text("first\n2026-11-29 10:00:00 last\x1b[2J line\n")
-
     warnings = figures_of(exim, None).warnings
     for text in ("queue_only is set", "is above queue_only_load = 0", "Exim takes no mail"):
         assert any(text in one for one in warnings)

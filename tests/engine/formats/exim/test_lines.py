@@ -77,7 +77,6 @@ def test_damaged_messages_are_told_from_missing_ones() -> None:
         DamagedMail("1xX5px-00054H-37", ""),
         DamagedMail("1xX5px-00054I-37", "spool format error: size=60"),
     ]
-
     good = b" 0m   358 1xX5rT-0006fH-2B <a@b.test>\n"
     data = b" 0m 12 1xX5rT-000\n%b          c@d.test\n\n\xff\xfe junk\n%b" % (good, good)
     assert [type(one) for one in listed(data)] == [bytes, QueuedMail, bytes, QueuedMail]
@@ -192,7 +191,6 @@ def test_retry_records() -> None:
         "  next try at:  27-Nov-2026 23:38:15\n"
         "No retry data found for x.test\n"
     )
-
     (record,) = lines.parse_retries(text)
     what, error = "Transport: 127.0.0.1 [127.0.0.1]:12603", "H=127.0.0.1 [127.0.0.1]: 421 later"
     tried = "27-Nov-2026 23:36:15"
@@ -238,7 +236,6 @@ def test_the_dump_of_the_retry_database() -> None:
         b"garbage \xff",
         times,
     ]
-
     records = [*lines.parse_retry_dump(dump)]
     assert [one.what for one in records] == ["mx.far.test", "grey.test"]
     assert {one.next_try for one in records} == {"27-Nov-2026 23:42:15"}

@@ -57,7 +57,6 @@ def test_a_kill_at_each_call(exim: EximServer, tmp_path: Path, verb: str) -> Non
             ended = subprocess.run(argv, cwd=ROOT, capture_output=True, check=False)
             status = ended.returncode
             assert status in (0, -9), ended.stderr.decode()
-
             assert exim.digests() == before
             assert sorted([*exim.ids(), *exim.ids("spooldeck-trash")]) == ids
             _settle_and_restore(exim)

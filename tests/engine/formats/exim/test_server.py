@@ -38,9 +38,7 @@ def test_messages_have_their_fields(exim: EximServer) -> None:
     recipients = ("Bob@grey.example.test", "c@grey.example.test")
     exim.submit(recipients=recipients, deliver=True)
     wait_until(lambda: len(exim.log_lines(" == ")) == 2)
-
     task = task_in(exim)
-
     assert (task.state, task.kind, task.word) == (State.PENDING, "mail", "")
     assert (task.sender, task.account) == ("ann@shop.example.test", "root")
     assert (task.recipients, task.destination) == (recipients, recipients[0])
@@ -106,11 +104,9 @@ def test_a_message_in_delivery_is_not_purged(exim: EximServer, slow: Sink) -> No
         assert active.state is State.ACTIVE and active.lease is not None
         bar = store.edges[State.ACTIVE, State.HELD].bars(active, 0.0)
         assert bar == f"Exim has locked it: {active.lease.owner} delivers"
-
         exim.deliver(late)
         assert slow.waiting.acquire(timeout=30)
         report = apply(store, exim.state, "purge", planned)
-
         assert len(report.done) == 4
         assert [*report.gone, *(ident for ident, _ in report.failed)] == [late]
         assert exim.ids() == sorted([late, early])
@@ -145,7 +141,6 @@ def test_an_old_message_is_not_held(exim: EximServer) -> None:
         ((excluded, why),) = report.excluded
         assert (report.done, excluded) == ((), ident)
         assert "Exim cancels frozen mail older than 1s" in why and "X moves it" in why
-
         wait_until(lambda: exim.run("-bpc").stdout.strip() == b"1")
         exim.run("-Mf", ident)
         wait_until(lambda: exim.run("-q") is not None and ident not in exim.ids())
@@ -193,9 +188,7 @@ def test_damaged_spool_files(exim: EximServer) -> None:
         assert broken in problem.where and "spool format error" in problem.what
         assert tasks[no_data].bytes is None
         assert not any(isinstance(item, Task) for item in store.scan({no_header}))
-
         report = apply(store, exim.state, "hold", tasks)
-
         ((ident, why),) = report.failed
         assert (report.done, ident) == ((good,), no_data)
         assert "does not exist" in why

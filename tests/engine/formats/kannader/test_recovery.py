@@ -216,7 +216,6 @@ def test_an_unreadable_schedule_is_repaired(sample: Sample, open_kannader: Opene
     assert task.due is not None and abs(task.due - later()) < 300
     with pytest.raises(Exception, match="can be read"):
         store.control("repair", where)
-
     root = sample("good-two-dests")
     _unread_in_flight(root)
     store = open_kannader(later, root)

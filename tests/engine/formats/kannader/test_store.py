@@ -109,7 +109,6 @@ def test_a_spool_is_the_four_folders_of_kannader(kannader: Path) -> None:
         assert names(kannader / "queue") == {"x"}
         store.swap(found(store, "x"), found(store, "x")._replace(state=State.TRASH))
         store.swap(found(store, "x"), None)
-
     for word in FOLDERS:
         (kannader / word).rmdir()
         for make in (lambda path: None, lambda path: path.symlink_to("/tmp")):
@@ -123,7 +122,6 @@ def test_a_spool_is_the_four_folders_of_kannader(kannader: Path) -> None:
 def test_recipients_share_one_text(kannader: Path, open_kannader: Opener) -> None:
     """One mail has one text in wire form, and for each recipient a private folder and a link."""
     ids = open_kannader().enqueue("foo@example.org", TO, [TEXT[:9], TEXT[9:]])
-
     (mail,) = (kannader / "data").iterdir()
     dests = names(mail) - {"contents"}
     assert (mail / "contents").read_bytes() == mail_format.encode_wire(TEXT)
@@ -239,13 +237,11 @@ def test_unchanged_bytes_stay_as_they_are(kannader: Path, store: KannaderStore, 
     metadata = mail_format.render_metadata("", TO[0]).replace(b"}", b"} ")
     (dest / "schedule").write_bytes(schedule)
     (dest / "metadata").write_bytes(metadata)
-
     for state in (State.HELD, State.TRASH, State.HELD, State.PENDING):
         move(store, task, state)
     (claimed,) = store.take(NOW, "me", 1)
     store.swap(claimed, verbs.unclaim(claimed))
     move(store, task, State.PENDING)
-
     assert (dest / "schedule").read_bytes() == schedule
     assert (dest / "metadata").read_bytes() == metadata
     assert found(store, task.id).extra["at"] == "2026-11-20T09:36:59.058373202Z"
@@ -420,7 +416,6 @@ def test_what_a_live_kannader_may_be_sending_stays(
     (kannader / "queue" / second.id).rename(kannader / "inflight" / second.id)
     theirs = found(store, second.id)
     release = partial(store.swap, theirs, verbs.release(theirs, NOW))
-
     with pytest.raises(Unsupported, match="running"):
         release()
     (taken,) = store.take(NOW, "me", 9)
@@ -428,7 +423,6 @@ def test_what_a_live_kannader_may_be_sending_stays(
         with pytest.raises(Unsupported, match="running"):
             change()
     store.swap(taken, verbs.nack(taken, NOW + 60, "no"))
-
     assert found(store, first.id).attempts == 1
     assert found(store, second.id) == theirs
 
@@ -541,7 +535,6 @@ def test_a_mail_in_a_subfolder_is_queued(kannader: Path, open_kannader: Opener, 
     (below / task.id).symlink_to("../" * depth + str(link.readlink()))
     mail = link.resolve().parent
     link.unlink()
-
     assert problems_in(store) == {
         "queue/sub": "a folder with links to a mail, which Kannader sends: move them to queue"
     }
@@ -556,7 +549,6 @@ def test_a_doubled_link_is_sent_once(kannader: Path, store: KannaderStore, task:
     """Two links to one recipient are a problem; one is claimed, the other is quarantined."""
     link = (kannader / "queue" / task.id).readlink()
     (kannader / "queue" / "zz").symlink_to(link)
-
     ((where, what),) = problems_in(store).items()
     assert where == f"data/{link.parent.name}/{link.name}"
     assert what.startswith("queue/zz leads to the same recipient as queue/")
@@ -565,7 +557,6 @@ def test_a_doubled_link_is_sent_once(kannader: Path, store: KannaderStore, task:
     store.swap(claimed, verbs.unclaim(claimed))
     store.recover()
     assert aside(kannader) == {"queue.zz"}
-
     where = ".spooldeck/aside/queue.zz"
     assert store.forecast("discard", where).words == f"{where}: would be deleted permanently"
     assert store.control("discard", where) == f"{where}: deleted"
@@ -721,13 +712,11 @@ def test_a_mended_mail_is_restored_from_quarantine(
     store.recover()
     where = f".spooldeck/aside/{word}.{task.id}"
     assert "metadata: no JSON" in problems_in(store)[where]
-
     with pytest.raises(Unsupported, match="can never be sent"):
         store.control("put-back", where)
     metadata.write_bytes(whole)
     assert problems_in(store)[where] == "quarantined link: repaired; put it back, or discard it"
     assert store.control("put-back", where) == f"{where}: put back as {word}/{task.id}"
-
     assert found(store, task.id)._replace(rev="") == before._replace(rev="")
     assert problems_in(store) == {} and store.recover() == []
     with pytest.raises(Unsupported, match="no such quarantined link"):
@@ -767,7 +756,6 @@ def test_a_second_link_is_not_put_back(kannader: Path, store: KannaderStore, tas
     (folder / f"queue.{task.id}.2").symlink_to((queue / task.id).readlink())
     (folder / "queue.x").symlink_to("/etc/passwd")
     (folder / "y").symlink_to("../data")
-
     for name in (f"queue.{task.id}.2", "queue.x", "y", "../../queue", "", "."):
         with pytest.raises(Unsupported):
             store.control("put-back", f".spooldeck/aside/{name}")
@@ -777,7 +765,6 @@ def test_a_second_link_is_not_put_back(kannader: Path, store: KannaderStore, tas
     (queue / "other").unlink()
     (queue / task.id).symlink_to("nowhere")
     store.control("put-back", f".spooldeck/aside/queue.{task.id}.2")
-
     assert names(folder) == {"queue.x", "y"}
     (new,) = names(queue) - {task.id}
     assert mail_format.is_uuid(new) and tasks_in(store)[TO[0]].id == new

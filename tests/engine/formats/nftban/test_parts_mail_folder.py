@@ -173,7 +173,6 @@ def test_a_mail_stays_for_the_other_task_that_names_it(
     assert claimed.id == other.id
     leave(store, claimed)
     assert not mail.exists()
-
     mail = a_mail(spool, sent=False)
     first, second = put(spool, store, mail / "meta.sh", state), add(store, mail / "meta.sh")
     store.swap(second, second._replace(state=State.TRASH))
@@ -214,9 +213,7 @@ def test_a_task_that_moves_while_it_is_looked_for_is_found(
         return guarded(name, dir_fd)
 
     monkeypatch.setattr(files, "open_guarded", moved)
-
     named = store.find_named_payloads([str(meta), "/elsewhere"])
-
     assert list(named) == [str(meta)]
     assert store.count_tasks()[State.PENDING] == 2
 

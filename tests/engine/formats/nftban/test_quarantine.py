@@ -261,11 +261,9 @@ def test_a_broken_file_in_work_is_quarantined(spool: SpoolFolders, store: Nftban
     folder.mkdir()
     (folder / "kept").write_text("precious")
     store.swap(None, GOOD)
-
     assert taken(store, later()) == [GOOD.id]
     first, second = sorted(store.quarantine_broken())
     taken(store, later())
-
     assert first == f"pending/{folder.name}: a folder, not a task file; not moved"
     assert second.startswith(f"work/{NAME}: no newline at its end")
     assert store.quarantine_broken() == []
@@ -370,7 +368,6 @@ def test_a_mended_file_is_a_task_again(spool: SpoolFolders, quarantined: Aside, 
         store.restore_quarantined(path.name)
     assert names(path.parent) == [path.name, f"{path.name}.why"]
     assert names(spool.pending) == []
-
     (path.parent / "new").write_bytes(FILE)  # as an editor does
     (path.parent / "new").rename(path)
     if os.geteuid() == 0:
@@ -410,7 +407,6 @@ def test_only_a_name_in_quarantine_is_put_back(spool: SpoolFolders, quarantined:
             with pytest.raises(Unsupported):
                 opened(spool).restore_quarantined(name.format(path.name))
             assert path.exists() and names(spool.pending) == ["good.task"]
-
     Path(spool.pending, "good.task").unlink()
     other = quarantined(name="a b.task")
     other.write_bytes(FILE)

@@ -200,7 +200,6 @@ def test_held_and_trashed_files_are_in_our_folder(spool: SpoolFolders) -> None:
         os.umask(old)
     trashed = there(store, a_task(2).id)
     store.swap(trashed, verbs.purge(trashed, NOW))
-
     queue, staging = Path(spool.pending).parent, Path(spool.staging_dir)
     assert staging == queue / ".spooldeck"
     assert (names(staging / "held"), names(staging / "trash")) == ([NAME], [f"{trashed.id}.task"])
@@ -485,7 +484,6 @@ def test_an_outcome_waits_for_the_lock_of_its_file(spool: SpoolFolders) -> None:
         assert names(spool.work) == [NAME]
     store.swap(claimed, late)
     assert (there(store).state, there(store).attempts) == (State.PENDING, 1)
-
     store = opened(spool)
     (claimed,) = store.take(NOW, "a worker", 1)
     with Path(spool.work, NAME).open("rb") as rival:

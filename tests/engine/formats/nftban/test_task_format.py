@@ -235,7 +235,6 @@ def test_a_rewrite_keeps_unknown_fields_and_completes_the_file(spool: SpoolFolde
         b'TASK_SIZE="7"',
     ]
     Path(spool.dlq, NAME).unlink()
-
     four = b"".join(FILE.splitlines(keepends=True)[:4])
     assert parse_task(four, IDENT) == Record(
         IDENT, "job", "a job", created=int(NOW), retries=0, due=0, error="", payload=""

@@ -169,7 +169,6 @@ def test_a_plan_counts_bounces_and_deliveries() -> None:
         _, *counted = warnings_of("release", tasks, instance)
         start = "1 without a sender past the lifetime of 1d: dropped after one attempt"
         assert [text.startswith(start) for text in counted] == [True] * is_counted
-
     waits = a_task(A)._replace(created=100 * DAY)
     busy = waits._replace(word="delivering", lease=Lease("PID 77", 0.0))
     assert warnings_of("hold", [waits], INSTANCE) == []

@@ -128,7 +128,6 @@ def test_domains_of_suspended_destinations_are_counted() -> None:
     assert (of_two_states.suspended, of_two_states.suspended_state) == (2, None)
     expired = {"A": records["A"].replace(b"d5", b'd5, "message_size": 9, "forced_expire": true')}
     assert count_listing(expired, [], ["A"]).suspended_state is None
-
     assert (counts.suspended, counts.destinations) == (1, (("x.test", 1),))
     assert (counts.queues["deferred"], counts.queues["hold"], counts.delivered) == (1, 1, 1)
     assert counts.waiting == 1
@@ -155,7 +154,6 @@ def test_a_running_and_a_stopped_instance_are_known(postfix: PostfixInstance) ->
     assert text.startswith(f"Postfix delivers: running, PID {pid}, since ")
     assert dict(figures.rows)["queues"] == "deferred 2"
     assert [one.partition(" ")[0] for one in figures.warnings] == ["defer_transports"]
-
     before = postfix.server().fingerprint()
     with postfix.stopped():
         stopped = figures_of(postfix)

@@ -105,7 +105,6 @@ def test_acts_reports_and_ends_are_events() -> None:
         ("qmgr", "skipped, still being delivered", ("noted", "", False)),
         ("cleanup", "hold: header Subject: x from c[192.0.2.1]; from=<a>", ("held", "", False)),
     ]  # fmt: skip
-
     for program, text, expected in lines:
         made = event(program, f"{ID}: {text}")
         assert (made.what.value, made.other, made.is_end) == expected, text

@@ -50,7 +50,6 @@ def test_the_registrations_wait_for_their_turn(demo: Path) -> None:
     names = ("mailQueueEnabled", "mailMaxPerHour", "mailRedirectToSchumbi")
     assert [control[name].now for name in names] == ["1", "40", "0"]
     assert "registration period" in control["mailRedirectToSchumbi"].refusal
-
     errors = {task.id: task.error for task in tasks}
     for ident, address in (("1-user", "full1@example.net"), ("3-user", "later3@example.net")):
         argv = [str(demo / "sendmail"), "-i", "--", address]

@@ -273,7 +273,6 @@ def test_only_a_queue_is_opened(tmp_path: Path, build_foreign: Builder, open_que
         assert path.read_bytes() == data
     with pytest.raises(Unavailable, match="no time zone 'Middle/Earth'"):
         build_foreign(QUEUE, zone="Middle/Earth")
-
     with closing(open_queue()) as store:
         for number in range(1000, 1300):
             store.enqueue(number, ["user"])
@@ -362,7 +361,6 @@ def test_zero_is_due_in_any_form_of_times(build_foreign: Builder) -> None:
     store = rows_of(build_foreign, "DATETIME DEFAULT 0", [TEXT_TIME, *[0] * 3])
     assert (problems_in(store), store.backlog(NOW).due) == ({}, 4)
     assert taken(store) == ["2-user", "3-user", "4-user", "1-user"]
-
     store = rows_of(build_foreign, "", ["2026-01-01 00:00:00", int(NOW) + 90, int(NOW) + 95])
     assert (taken(store), store.changes.next_due) == ([], NOW + 90)
 

@@ -70,7 +70,6 @@ def test_every_edge_is_there(user_job: ZgbStore) -> None:
     final = {transition for transition, edge in edges.items() if not edge.undoable}
     assert final == {(a, None), (d, None), (t, None)}
     assert [*user_job.states.values()] == ["pending", "sending", "held", "parked", "trash"]
-
     failed = fail(user_job, due=NOW + 60)
     assert (failed.state, failed.word) == (State.PENDING, "failed")
 
@@ -492,7 +491,6 @@ def test_the_three_switches(open_queue: Opener, sql: Sql) -> None:
         with pytest.raises(Unsupported):
             store.control(name, value=value)
     assert config(sql) == config_rows
-
     settle(sql, mailQueueEnabled="1", mailMaxPerHour="6", mailTokens="0")
     settle(sql, mailLastRefill=str(int(NOW - 600)))
     store.control("mailMaxPerHour", value="60")
@@ -514,7 +512,6 @@ def test_inside_the_period_the_test_mode_is_not_switched_on(both_jobs: ZgbStore,
     assert (store.controls[name].refusal, store.test_mode_resumes(NOW)) == (period, None)
     with pytest.raises(Unsupported, match="no test mode"):
         store.control(name, value="1")
-
     settle(sql, mailRedirectToSchumbi="1")
     list(store.scan())
     switch = store.controls[name]
