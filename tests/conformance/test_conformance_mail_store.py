@@ -1,10 +1,5 @@
-"""The suite of all stores on the store of mail servers, as far as it applies: a store without
-workers, whose messages never change and have the fields that their server gives them.
-
-Not here: claims and edits, which no mail server has, batches with an edit among them, names of
-changed tasks, as no mail server reports its changes, and the parts, which are those of a format: no
-program is run for the size of a message, not even of one that has moved.
-"""
+"""The suite of all stores on the store of mail servers, which have no workers, claims and edits,
+report no changes, and whose formats have the parts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""The suite of all stores on a ZMailer spool, as far as its edges allow.
-
-Its recipients are added by the router and locked by agents, and a control file has no due time: the
-tests of claims and of due times have nothing to show here.
-"""
+"""The suite of all stores on a ZMailer spool, whose recipients are added by the router and locked by
+agents, and have no due time."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing

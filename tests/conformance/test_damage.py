@@ -1,5 +1,4 @@
-"""Hostile, torn and foreign data in the place of each store: it is named, and never claimed,
-followed or lost, and it hides no other task."""
+"""Hostile, torn and foreign data in each store: it is named, never claimed, and hides no task."""
 
 import itertools
 import math

@@ -1,8 +1,4 @@
-"""A format that exists only here, with URLs for addresses: the table of formats is enough.
-
-The commands and the console open it like any other. A password in its URL is seen by the store
-alone.
-"""
+"""A format that exists only here, with URLs for addresses: the table of formats is enough."""
 
 import json
 import stat

@@ -1,5 +1,4 @@
-"""Files in `tests/golden/old`, as versions before this one wrote them, are read as they were meant,
-and written again byte by byte."""
+"""Files of `tests/golden/old`, of versions before this one, are read and written byte by byte."""
 
 from __future__ import annotations
 

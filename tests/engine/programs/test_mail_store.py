@@ -1,5 +1,4 @@
-"""The store of a mail server: listings that miss or repeat messages, two looks, batches of acts
-whose outcome is what was printed, and ends that print nothing."""
+"""The store of a mail server: listings, looks, and batches of acts with any end."""
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,5 +1,4 @@
-"""A disk that refuses, a process that stops, a folder that is replaced: nothing is lost, and
-nothing is said that does not hold."""
+"""A disk that refuses, a process that stops, a folder that is replaced: nothing is lost."""
 
 import errno
 import fcntl

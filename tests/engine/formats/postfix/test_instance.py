@@ -1,5 +1,4 @@
-"""Opening an instance: its settings, what root refuses, programs that fail or disappear, and a real
-ssh: each planned message has an outcome that is so."""
+"""Opening an instance, programs that fail or disappear, and a real ssh."""
 
 import os
 from collections.abc import Callable, Iterator

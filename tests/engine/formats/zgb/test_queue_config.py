@@ -1,5 +1,4 @@
-"""The settings of the mail queue: its token bucket, by every vector of its specification, and the
-test mode, whose mails go elsewhere, and when no operator may decide that."""
+"""The settings of the mail queue: its token bucket and the test mode."""
 
 from datetime import UTC, datetime
 
