@@ -1,5 +1,4 @@
-"""The suite of all stores on a ZMailer spool, whose recipients are added by the router and locked by
-agents, and have no due time."""
+"""The suite of all stores on a ZMailer spool: its router adds recipients, and agents lock them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
