@@ -375,18 +375,16 @@ others have neither."""
 
 def test_edges_beside_a_live_kannader(daemon: subprocess.Popen[str], open_kannader: Opener) -> None:
     """Each edge warns of what the daemon makes of it, or bars mails, and names its process."""
-    mail = Task("a", "mail", State.ACTIVE, NOW)
-    for transition in EDGES:
+    mail, edges = Task("a", "mail", State.ACTIVE, NOW), open_kannader().edges
+    for transition, usual in EDGES.items():
         with naming(transition):
-            edge = open_kannader().edges[transition]
+            edge = edges[transition]
             warning, refusal = BESIDE.get(transition, ("", ""))
             why = edge.bars(mail, NOW)
-            assert warning in edge.warning and (
-                warning or edge.warning == EDGES[transition].warning
-            )
+            assert warning in edge.warning and (warning or edge.warning == usual.warning)
             assert refusal in why and (bool(refusal), edge.refusal) == (bool(why), "")
-            assert edge == EDGES[transition] or f"Kannader (PID {daemon.pid})" in edge.warning + why
-    assert open_kannader().edges == open_kannader().edges
+            assert edge == usual or f"Kannader (PID {daemon.pid})" in edge.warning + why
+    assert open_kannader().edges == edges
 
 
 def test_a_kannader_comes_and_goes(kannader: Path, open_kannader: Opener) -> None:
