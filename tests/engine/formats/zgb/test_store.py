@@ -604,14 +604,6 @@ def test_figures_for_their_page(open_queue: Opener, sql: Sql) -> None:
     assert store.figures(NOW).drained is None
 
 
-def test_waiting_for_changes_pauses_no_longer_than_asked(place: ZgbDatabase) -> None:
-    """It spends its time in the pause that was passed to it, and no longer."""
-    pauses: list[float] = []
-    with closing(ZgbStore(place, lambda: NOW, pause=pauses.append)) as store:
-        assert store.changes.wait is not None and not store.changes.wait(0.01)
-    assert 0 < max(pauses) <= 0.01
-
-
 def test_what_does_not_exist_is_missing(open_queue: Opener) -> None:
     """A row, an id and a problem that do not exist are missing, each by its name."""
     names = ["row 77", "77-user", "orphans", "failed"]
