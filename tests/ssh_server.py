@@ -20,17 +20,8 @@ WELCOME = "Welcome to mx2"
 
 SHELLS = {
     "chatty": f'echo {WELCOME}; eval "$SSH_ORIGINAL_COMMAND"',
-    "lossy": """\
-case "$SSH_ORIGINAL_COMMAND" in *postsuper*)
-    head -n 2 | eval "$SSH_ORIGINAL_COMMAND" >/dev/null 2>&1
-    kill -9 $PPID
-esac
-eval "$SSH_ORIGINAL_COMMAND"
-""",
 }
-"""Hosts that do more than to run a command: one prints a text first, one runs an act with the first
-two ids, and loses the connection before its answer.
-"""
+"""Hosts that do more than to run a command: one prints a text first."""
 
 CONFIG = """\
 ListenAddress 127.0.0.1

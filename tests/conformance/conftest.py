@@ -102,12 +102,6 @@ IN_USE = ("nftban-durable", "kannader-in-use", "zgb-in-use")
 
 
 STORES = ("memory", "nftban", "kannader", "zgb", "bullmq")
-also_in_use = pytest.mark.parametrize(
-    "open_store",
-    [*STORES, *(pytest.param(name, marks=pytest.mark.deep) for name in IN_USE)],
-    indirect=True,
-)
-"""For rules about rivals, claims and lots: they hold for places in use as well."""
 
 
 @pytest.fixture(params=STORES)

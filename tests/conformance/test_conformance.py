@@ -1,35 +1,18 @@
 """The suite of all stores, run on each of ours, also on places that others use."""
 
-import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from engine.formats.base import conformance
-from engine.formats.base.conformance import NOW, Factory, Opener, Shape, factory, put
+from engine.formats.base.conformance import NOW, Factory, Opener, Shape, put
 from engine.formats.nftban.store import SpoolFolders
-from engine.model import Move, State, Task
-from tests.conformance.conftest import IN_USE, also_in_use
-from tests.nftban_spool import opened
-from tests.rival_processes import TAKER, at_once
+from engine.model import State, Task
+from tests.conformance.conftest import IN_USE
 from tests.store_contents import every_file
 
-ALSO_IN_USE = {
-    "test_an_edge_leads_where_it_says",
-    "test_of_two_rivals_one_wins",
-    "test_two_takers_in_turns_share_nothing",
-    "test_threads_share_no_task",
-    "test_many_moves_answer_one_by_one",
-    "test_a_great_many_moves_keep_their_order",
-    "test_a_scan_goes_on_while_tasks_move",
-    "test_what_was_purged_comes_back_as_it_was",
-}
-"""The tests about rivals, claims and lots: they hold for places in use as well."""
-
 globals().update(conformance.suite())
-for _name in ALSO_IN_USE:
-    globals()[_name] = also_in_use(globals()[_name])
 test_a_place_in_use_keeps_the_rules = pytest.mark.parametrize("open_store", IN_USE, indirect=True)(
     globals()["test_a_place_in_use_keeps_the_rules"]
 )
@@ -40,17 +23,13 @@ def stamped(number: int, kind: str) -> str:
     return f"20261120T094115Z-{kind}-{number:08x}"
 
 
-def _by_id(tasks: list[Task]) -> list[Task]:
-    return sorted(tasks, key=lambda task: task.id)
-
-
 _tasks_of_our_own = Shape(
     ident=stamped,
     description=lambda number, kind: "a job",
     kinds=("a", "b", "c"),
     kind="job",
     filled=lambda task: task._replace(description="all of it", attempts=2, error="it broke"),
-    claim_order=_by_id,
+    claim_order=lambda tasks: sorted(tasks, key=lambda task: task.id),
 )
 
 SHAPES: Mapping[str, Shape] = {
@@ -102,14 +81,6 @@ def payload(request: pytest.FixtureRequest, spool: SpoolFolders) -> str:
 PAYLOADS = ("memory", "nftban", "nftban-durable")
 
 
-def test_processes_share_no_task(spool: SpoolFolders) -> None:
-    """Processes on one spool get every task between them, and none of them twice."""
-    a_task = factory(SHAPES["nftban"])
-    list(opened(spool).swap_all(Move(None, a_task(number)) for number in range(200)))
-    claims = at_once(4, TAKER, str(Path(spool.pending).parent), str(NOW))
-    assert sorted(itertools.chain(*claims)) == [a_task(number).id for number in range(200)]
-
-
 def test_looking_and_reading_write_nothing(
     open_store: Opener, a_task: Factory, spool: SpoolFolders, kannader: Path, tmp_path: Path
 ) -> None:
@@ -123,7 +94,6 @@ def test_looking_and_reading_write_nothing(
     (kannader / "data" / "README").write_text("not ours")
     before = every_file(tmp_path)
     store = open_store()
-
     items = list(store.scan())
     items += store.scan({*store.states.values(), a_task(1).id, "no-task"})
     for item in items:
@@ -131,5 +101,4 @@ def test_looking_and_reading_write_nothing(
             store.size(item)
             for part in store.parts(item):
                 store.read(item, part.name)
-
     assert every_file(tmp_path) == before

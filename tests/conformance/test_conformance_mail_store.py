@@ -1,10 +1,5 @@
-"""The suite of all stores on the store of mail servers, as far as it applies: a store without
-workers, whose messages never change and have the fields that their server gives them.
-
-Not here: claims and edits, which no mail server has, batches with an edit among them, names of
-changed tasks, as no mail server reports its changes, and the parts, which are those of a format: no
-program is run for the size of a message, not even of one that has moved.
-"""
+"""The suite of all stores on the store of mail servers, which have no workers, claims and edits,
+report no changes, and whose formats have the parts."""
 
 from __future__ import annotations
 
@@ -22,23 +17,14 @@ from tests.engine.programs.test_mail_store import FakeServer
 
 P, H, T = State.PENDING, State.HELD, State.TRASH
 
+_TESTS = """\
+an_edge_leads_where_it_says an_edge_changes_the_fields_it_names an_edge_bars_one_task
+a_swap_outside_of_the_edges_is_refused the_edges_of_a_store_are_sound of_two_rivals_one_wins
+a_great_many_moves_keep_their_order a_full_scan_ends_in_order a_sample_counts_all_and_has_some
+a_scan_for_names_shows_only_those a_scan_of_a_states_word_shows_that_state
+a_scan_goes_on_while_tasks_move what_was_purged_comes_back_as_it_was"""
 _shared = conformance.suite()
-for _name in (
-    "test_an_edge_leads_where_it_says",
-    "test_an_edge_changes_the_fields_it_names",
-    "test_a_swap_outside_of_the_edges_is_refused",
-    "test_an_edge_bars_one_task",
-    "test_the_edges_of_a_store_are_sound",
-    "test_of_two_rivals_one_wins",
-    "test_a_great_many_moves_keep_their_order",
-    "test_a_full_scan_ends_in_order",
-    "test_a_sample_counts_all_and_has_some",
-    "test_a_scan_for_names_shows_only_those",
-    "test_a_scan_of_a_states_word_shows_that_state",
-    "test_a_scan_goes_on_while_tasks_move",
-    "test_what_was_purged_comes_back_as_it_was",
-    "a_task",
-):
+for _name in ("a_task", *(f"test_{name}" for name in _TESTS.split())):
     globals()[_name] = _shared[_name]
 
 

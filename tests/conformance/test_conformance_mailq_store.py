@@ -1,8 +1,5 @@
-"""The suite of all stores on a scheduler that is reached by MAILQ, as far as its edges allow.
-
-It can only delete a message and start a host now: the tests of claims, of due times, of held and of
-purged tasks have nothing to show here.
-"""
+"""The suite of all stores on a scheduler that is reached by MAILQ, which can only delete a message
+and start a host now."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing

@@ -1,5 +1,4 @@
-"""Hostile, torn and foreign data in the place of each store: it is named, and never claimed,
-followed or lost, and it hides no other task."""
+"""Hostile, torn and foreign data in each store: it is named, never claimed, and hides no task."""
 
 import itertools
 import math
@@ -27,18 +26,12 @@ class Damage(NamedTuple):
     """What another program did to a place, and what its store must then report."""
 
     name: str
-    do: Callable[[Any], object]
-    """Gets the client of the server, the folders of the spool, or the database."""
-    problems: Mapping[str, str] = {}
-    """Words of each problem, by its place."""
-    tasks: Collection[str] = ()
-    """Tasks that are shown besides the one that is not damaged."""
-    claimed: Collection[str] | None = ()
-    """Ids that are claimed besides; None if all claims are refused."""
-    gone: Collection[str] = ()
-    """Tasks that were there before, and of which any change is refused now."""
-    aside: Collection[str] = ()
-    """Names that a recovery quarantines."""
+    do: Callable[[Any], object]  # gets the client, the folders of the spool, or the database
+    problems: Mapping[str, str] = {}  # words of each problem, by its place
+    tasks: Collection[str] = ()  # tasks that are shown besides the one that is not damaged
+    claimed: Collection[str] | None = ()  # ids that are claimed besides; None: claims are refused
+    gone: Collection[str] = ()  # tasks that were there before, of which any change is refused now
+    aside: Collection[str] = ()  # names that a recovery quarantines
 
 
 # ---- BullMQ: keys of other types and forms
@@ -119,9 +112,7 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
     "a loop": _in_place(lambda path: path.symlink_to(path.name)),
     "a FIFO": _in_place(os.mkfifo),
     "a gigabyte": lambda path: os.truncate(path, 1 << 30),
-    "nested": lambda path: path.write_bytes(b"[" * 60_000),
     "a folder": _in_place(Path.mkdir),
-    "binary": lambda path: path.write_bytes(b"\xff\xfe\x00"),
 }
 CONTENTS: dict[str, Callable[[Path], object]] = {
     "missing": Path.unlink,
@@ -131,14 +122,8 @@ CONTENTS: dict[str, Callable[[Path], object]] = {
     "cut off, in its end": lambda path: path.write_bytes(b"A\r\n.\r"),
     "cut off, in a line": lambda path: path.write_bytes(b"A.\r\n"),
 }
-TARGETS = (
-    "/etc",
-    "../data/../../outside",
-    "loop",
-    "../data/\x1b[2J",
-    "../data/" + "x" * 3000,
-    "../data/11111111-1111-4111-8111-111111111111",
-)
+TARGETS = ["/etc", "../data/../../outside", "loop", "../data/\x1b[2J", "../data/" + "x" * 3000]
+TARGETS += ["../data/11111111-1111-4111-8111-111111111111"]
 
 
 def _file(name: str, kind: str) -> Damage:

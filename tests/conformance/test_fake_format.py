@@ -1,8 +1,4 @@
-"""A format that exists only here, with URLs for addresses: the table of formats is enough.
-
-It passes the suite of all stores, and the commands and the console open it like any other. A
-password in its URL is seen by the store alone.
-"""
+"""A format that exists only here, with URLs for addresses: the table of formats is enough."""
 
 import json
 import stat
@@ -16,22 +12,18 @@ from pytest import MonkeyPatch
 from engine.config import place_address as addresses
 from engine.config import queue_config
 from engine.formats import known_formats as known_formats
-from engine.formats.base import conformance
-from engine.formats.base.conformance import Shape
 from engine.formats.base.format import Format, Setup
 from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.model import State
 from engine.places.place import Place
 from engine.policy import RetryPolicy, contract_retries
 from engine.store import Store, Unavailable
-from tests.conformance.test_conformance import SHAPES
 from tests.console_operator import an_operator
 from tests.engine.task_builders import a_task as new_task
+from tests.tables import each
 from tui.cli import main
 from tui.cli.setup.places import open_places
 from tui.text import keys
-
-globals().update(conformance.suite())
 
 SECRET = "hunter2"
 URL = "fake://operator@host:7000/mails"
@@ -66,19 +58,6 @@ class FakeFormat(Format):
     def retry_policy(self, setup: Setup) -> RetryPolicy:
         """Three attempts."""
         return contract_retries(60, 3600, 3)
-
-
-@pytest.fixture
-def open_store() -> Callable[[], Store]:
-    """Open a further instance on the same tasks, for the suite of all stores."""
-    memory = MemoryTasks()
-    return lambda: FakeStore(memory, lease_seconds=300.0, clock=lambda: conformance.NOW)
-
-
-@pytest.fixture
-def shape() -> Shape:
-    """The tasks of this format, for the suite of all stores."""
-    return SHAPES["memory"]
 
 
 @pytest.fixture
@@ -141,23 +120,16 @@ def test_the_commands_work_on_it(run: Run, tmp_path: Path) -> None:
     run("undo", held["op"], URL, "--apply", "3")
     run("note", "task-1", "ask first", URL)
     assert "ask first" in run("notes", URL) and "fake-pending 3" in run("status", URL, code=1)
-
     files = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
     assert ".jsonl" in {path.suffix for path in files}
     assert not any(SECRET.encode() in path.read_bytes() for path in files)
     assert all(stat.S_IMODE(path.stat().st_mode) & 0o007 == 0 for path in files)
 
 
-def finish_tasks(server: FakeStore) -> None:
-    """Move its tasks to done."""
+def test_done_tasks_are_rerun_and_purged(server: FakeStore, run: Run) -> None:
+    """Without --state, `rerun` takes done tasks; purge and expunge take them by their state."""
     for task in list(server.take(time.time(), "a worker", 3)):
         server.swap(task, task._replace(state=State.DONE, lease=None))
-
-
-def test_done_tasks_are_rerun_and_purged(server: FakeStore, run: Run) -> None:
-    """Without --state, `rerun` takes done tasks; `replay` names it for one of them, and purge and
-    expunge take them by their state."""
-    finish_tasks(server)
     output = run("replay", "--id", "task-0", "--dry-run", URL)
     assert "task-0: fake-done, expected fake-dead; rerun runs it again" in output
     run("rerun", "--id", "task-0", "--apply", "1", URL)
@@ -167,17 +139,6 @@ def test_done_tasks_are_rerun_and_purged(server: FakeStore, run: Run) -> None:
     assert "fake-done 2" in run("status", URL, code=1)
     run("expunge", "--state", "fake-done", "--apply", "2", URL)
     assert "fake-done 0" in run("status", URL, code=1)
-
-
-async def test_the_retry_key_reruns_done_tasks(server: FakeStore, place: Place) -> None:
-    """On the tab of done tasks the key of retry is named rerun, and shows its plan."""
-    finish_tasks(server)
-    async with an_operator(place, size=(120, 40), clock=time.time) as operator:
-        await operator.sees("fake-pending")
-        await operator.press("left", "left", "left")
-        await operator.sees("task-0", "R rerun")
-        await operator.press("R")
-        await operator.sees("RERUN 1 TASK", "fake-done -> fake-pending", "attempts reset")
 
 
 def test_a_queue_command_of_another_format_is_refused(run: Run) -> None:
@@ -205,11 +166,8 @@ PASSWORD_WORDS: tuple[tuple[str, ...], ...] = (
     ("status", WITH_SECRET),
     ("--root", WITH_SECRET, "queue", "count"),
     (f"--root={WITH_SECRET}", "status"),
-    ("status", "extra", WITH_SECRET),
     ("queue", WITH_SECRET),
-    ("control", WITH_SECRET),
     ("replay", "--timeout", WITH_SECRET),
-    ("install-units", WITH_SECRET),
     ("kannader", "init", WITH_SECRET),
     ("status", f"fake://x:{SECRET}@host:port/"),
     ("status", f"nothing://x:{SECRET}@host/"),
@@ -219,13 +177,9 @@ PASSWORD_WORDS: tuple[tuple[str, ...], ...] = (
 )
 
 
-@pytest.mark.parametrize("words", PASSWORD_WORDS, ids=" ".join)
-def test_a_password_on_the_command_line_is_refused(
-    run: Run, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Other users can read it there; the error is one line and does not repeat it. This holds for
-    the URL of the configuration too.
-    """
+@each("words", PASSWORD_WORDS)
+def test_a_password_on_the_command_line_is_refused(run: Run, words: tuple[str, ...]) -> None:
+    """Other users can read it there; the error is one line and does not repeat it."""
     output = run(*words, code=64)
     assert "password on the command line" in output and output.count("\n") == 1
 
@@ -252,24 +206,12 @@ def test_a_url_that_cannot_be_used_is_one_line(
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_a_folder_of_the_same_name_is_no_match(
-    run: Run, tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
+def test_a_folder_of_that_name_is_none(run: Run, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """A URL is never a path, even with such a file in the working directory."""
     monkeypatch.chdir(tmp_path)
     for name in ("data", "queue", "inflight", "cleanup"):
         (tmp_path / URL / name).mkdir(parents=True)
     assert "fake-pending 3" in run("status", URL, code=1)
-
-
-def test_an_unusable_place_does_not_hide_the_others(server: FakeStore, config: str) -> None:
-    """It is a line with its reason."""
-    Path(config).write_text(json.dumps({"places": [WITH_SECRET, "nothing://host/"]}))
-    loaded = queue_config.load_config(config, {})
-    usable, other = open_places(known_formats.setup_for(loaded, "", {}), [])
-    usable.open().close()
-    with pytest.raises(Unavailable, match="no format with URLs"):
-        other.open()
 
 
 def test_a_password_that_others_may_read_is_a_finding(run: Run, config: str) -> None:

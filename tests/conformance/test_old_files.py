@@ -1,5 +1,4 @@
-"""Files in `tests/golden/old`, as versions before this one wrote them, are read as they were meant,
-and written again byte by byte."""
+"""Files of `tests/golden/old`, of versions before this one, are read and written byte by byte."""
 
 from __future__ import annotations
 
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from engine.formats.base.memory import MemoryStore
 from engine.formats.bullmq.image import JobImage
 from engine.formats.bullmq.image import parse_image as parse_job
 from engine.formats.kannader import sidecar
@@ -19,7 +17,7 @@ from engine.formats.zmailer import submit
 from engine.formats.zmailer.spool.marks import Commit, LineChange
 from engine.locks.token_buckets import BucketState
 from engine.mail.send.suspensions import Suspension, Suspensions
-from engine.model import State, Task
+from engine.model import State
 from engine.monitor import sample_codec
 from engine.monitor.sample_codec import RecordedSample, decode_sample, encode_sample, make_sample
 from engine.monitor.transport_health import DeliveryCounts
@@ -28,6 +26,7 @@ from engine.operations.notes import Note, Notes
 from engine.operations.plans import RowResult
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules, parse_pace
 from tests.recorder_samples import NOTHING_KNOWN, NOW, a_sample, a_way
+from tests.tables import each
 
 OLD = Path(__file__).parents[1] / "golden" / "old"
 
@@ -119,10 +118,9 @@ UNREAD = make_sample(
 )
 
 
-@pytest.mark.parametrize(("at", "sample"), enumerate((LATER, a_sample(), UNREAD, a_sample())))
+@each(("at", "sample"), enumerate((LATER, a_sample(), UNREAD, a_sample())))
 def test_old_samples_of_the_recorder(at: int, sample: RecordedSample) -> None:
-    """Also those without finer words, mails to bad addresses and paused buckets, which no version
-    writes any more; the others are written as they were."""
+    """All that older versions wrote is read; what is still written is written as it was."""
     data = bytes.fromhex((OLD / "samples.hex").read_text().split()[at])
     again = decode_sample(data, "mail.out")
     assert again._replace(transports=()) == sample._replace(transports=())
@@ -135,52 +133,20 @@ def test_old_samples_of_the_recorder(at: int, sample: RecordedSample) -> None:
         assert again.tokens == (BucketState("mail_send", 3, 5, NOW + 21, 60),)
 
 
-def test_an_old_note_beside_a_kannader_spool() -> None:
-    """It is read, and written as it was."""
-    data = (OLD / "kannader.note").read_bytes()
+def test_old_notes_images_and_staged_lines() -> None:
+    """They are read, and written as they were."""
+    note_data, job_data, lines_data = (
+        (OLD / name).read_bytes() for name in ("kannader.note", "bullmq.image", "zmailer.lines")
+    )
     note = sidecar.AttemptNote(
         3, "no\u2028way", "job", description="a note", start="inflight", since=1795167728123456789
     )
-    assert (sidecar.parse_note(data), sidecar.render_note(note)) == (note, data)
-
-
-def test_the_old_image_of_a_job() -> None:
-    """It is read, and written as it was."""
-    data = (OLD / "bullmq.image").read_bytes()
+    assert (sidecar.parse_note(note_data), sidecar.render_note(note)) == (note, note_data)
     fields = {"data": '{"to":"bob"}', "name": "grüße", "raw": "\udcff"}
     long_fields = {"long": "62951f943c41cdd326e5ce2b53a779e7916a820d"}
     image = JobImage("mail 7", "failed", "1795167728000", fields, long_fields)
-    assert (parse_job(data), image.encode()) == (image, data)
-
-
-def test_the_old_image_of_a_task_in_memory() -> None:
-    """It is read, and written as it was."""
-    data = (OLD / "memory.image").read_bytes()
-    store = MemoryStore(clock=lambda: NOW)
-    named = Task("t1", "", State.PENDING, 0.0)
-    task = store.restore_image(named, data, State.PENDING)
-    assert task == Task(
-        "t1",
-        "job",
-        State.PENDING,
-        NOW - 5,
-        queue="mail",
-        group="peer",
-        due=NOW + 9,
-        attempts=2,
-        priority=-1,
-        description="weekly",
-        destination="mx1",
-        payload="p",
-        error="e",
-        extra={"dead_since": "5"},
-    )
-    assert store.read(task._replace(rev=store.swap(None, task))) == data
-
-
-def test_the_old_lines_of_a_staged_mail() -> None:
-    """They are read, and written as they were."""
-    data = (OLD / "zmailer.lines").read_bytes()
+    assert (parse_job(job_data), image.encode()) == (image, job_data)
     changes = (LineChange(120, b"r   ", b"+   "), LineChange(180, b"\xff", b"\0"))
     commit = Commit("A/7-1", changes, 900, b"t\n")
-    assert (submit._parse_commit(data), submit._format_commit(commit)) == (commit, data)
+    assert submit._parse_commit(lines_data) == commit
+    assert submit._format_commit(commit) == lines_data

@@ -13,6 +13,7 @@ from engine.programs.mail_log import MailLog
 from engine.programs.prefix import Prefix
 from engine.programs.server_watch import TAIL_BYTES
 from tests.engine.task_builders import Clock
+from tests.tables import each
 
 
 @pytest.fixture
@@ -35,9 +36,12 @@ def copy_of(source: Path, clock: Clock, *words: str) -> LogCopy:
 
 
 def test_a_copy_has_each_line_once(source: Path) -> None:
-    """Also the line that was written in two parts; it is read again after its time only."""
-    clock = Clock(0.0)
+    """A line written in two parts comes once; without a log there is the reason, and no copy."""
+    clock = Clock(-FETCH_SECONDS)
     copy = copy_of(source, clock)
+    assert "No such file or directory" in copy.fetch()
+    assert not Path(copy.path).read_bytes()
+    clock.now = 0.0
     source.write_text("first line\nsecond ")
     assert copy.fetch() == ""
     write(source, "line\nthird line\n")
@@ -49,46 +53,40 @@ def test_a_copy_has_each_line_once(source: Path) -> None:
     assert Path(copy.path).stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize(
-    ("head", "more"), [("2026-11-27 23:36:00.250", ".250000"), ("Nov 27 23:36:00", "")]
+@each(
+    ("zone", "head", "stamp"),
+    [
+        ("JST-9", "2026-11-27 23:36:00.250", "11-27T14:36:00.250000+00:00"),
+        ("JST-9", "Nov 27 23:36:00", "11-27T14:36:00+00:00"),
+        ("EST+9", "9999-12-31 23:36:00", "9999-12-31 23:36:00"),  # UTC cannot show it
+        ("JST-9", "0001-01-01 00:36:00", "0001-01-01 00:36:00"),
+    ],
+    source=lambda folder: folder / "maillog",
 )
-def test_times_in_a_copy_name_their_zone(source: Path, head: str, more: str) -> None:
+def test_times_in_a_copy_name_their_zone(source: Path, zone: str, head: str, stamp: str) -> None:
     """The zone there; all other bytes stay as they are, and new lines are appended."""
     clock = Clock(0.0)
-    copy = copy_of(source, clock, "TZ=JST-9")
+    copy = copy_of(source, clock, f"TZ={zone}")
     text = f"{head} mx1 exim[7]: one".encode() + b" \xff\n\tand more\n"
     source.write_bytes(text)
-    copy.fetch()
+    assert copy.fetch() == ""
     with source.open("ab") as file:
         file.write(text.replace(b"one", b"two"))
     clock.now = FETCH_SECONDS
     copy.fetch()
     copied = Path(copy.path).read_bytes().split(b"more\n")[:2]
-    first, second = (re.sub(rb"^20\d\d-", b"", each) for each in copied)
-    stamp = f"11-27T14:36:00{more}+00:00 mx1 exim[7]: ".encode()
-    assert first == stamp + b"one \xff\n\tand "
-    assert second == stamp + b"two \xff\n\tand "
+    first, second = (re.sub(rb"^20\d\d-", b"", line) for line in copied)
+    assert first == f"{stamp} mx1 exim[7]: one".encode() + b" \xff\n\tand "
+    assert second == first.replace(b"one", b"two")
 
 
-@pytest.mark.parametrize(
-    ("head", "zone"), [("9999-12-31 23:36:00", "EST+9"), ("0001-01-01 00:36:00", "JST-9")]
-)
-def test_a_time_that_utc_cannot_show_stays_as_it_is(source: Path, head: str, zone: str) -> None:
-    """The line is in the copy, and the ones after it have their zone."""
-    copy = copy_of(source, Clock(0.0), f"TZ={zone}")
-    source.write_text(f"{head} mx1 exim[7]: one\n2026-11-27 12:00:00 mx1 exim[7]: two\n")
-    assert copy.fetch() == ""
-    first, second = Path(copy.path).read_text().splitlines()
-    assert first == f"{head} mx1 exim[7]: one"
-    assert re.fullmatch(r"2026-11-27T\d\d:00:00\+00:00 mx1 exim\[7\]: two", second)
-
-
-@pytest.mark.parametrize(
+@each(
     ("former", "texts"),
     [
         ("maillog.1", ["of yesterday", "late", "of today"]),
         ("maillog-20261128", ["of today"]),  # its name is not known: nothing may be skipped
     ],
+    source=lambda folder: folder / "maillog",
 )
 def test_a_copy_of_a_rotated_log(source: Path, former: str, texts: list[str]) -> None:
     """Its reader has the lines of the former file before the new ones, or the new ones alone."""
@@ -142,19 +140,3 @@ def test_many_new_lines_are_copied(source: Path) -> None:
             os.truncate(copy.path, MAX_BYTES + 1)
     tail = TAIL_BYTES // 100 * 100
     assert sizes == [10_000, (200 + NEXT_BYTES // 100) * 100, tail, tail]
-
-
-def test_of_a_long_log_the_end_is_copied(source: Path) -> None:
-    """From the first whole line on."""
-    line = "x" * 99 + "\n"
-    source.write_text(line * (TAIL_BYTES // 100 + 1000))
-    copy = copy_of(source, Clock(0.0))
-    copy.fetch()
-    assert Path(copy.path).read_text() == line * (TAIL_BYTES // 100)
-
-
-def test_a_log_that_cannot_be_read_has_the_reason(source: Path) -> None:
-    """And the copy stays empty."""
-    copy = copy_of(source, Clock(0.0))
-    assert "No such file or directory" in copy.fetch()
-    assert not Path(copy.path).read_bytes()

@@ -1,10 +1,9 @@
 """What the log has about one waiting message, and the rows of it."""
 
-import pytest
-
 from engine.model import State, Task
 from engine.programs.logged_mail import LoggedMail, mail_rows, sum_up_mail
 from engine.programs.mail_log import MailEvent, MailEventKind
+from tests.tables import each
 
 ARRIVAL = MailEvent(1.0, "A", MailEventKind.ARRIVED, account="ann\x1b", client="c[192.0.2.1]")
 
@@ -18,7 +17,9 @@ def attempt(when: float, what: MailEventKind, address: str, text: str = "no") ->
 
 
 def test_the_last_reason_and_the_most_attempts_count() -> None:
-    """Attempts are counted for each recipient; a delivery is no reason; texts are made safe."""
+    """Attempts are counted for each recipient; a delivery is no reason; texts are made safe. No
+    attempt is another thing than no line."""
+    assert (sum_up_mail([]), sum_up_mail([ARRIVAL]).attempts) == (LoggedMail(), 0)
     logged = sum_up_mail(
         [
             ARRIVAL,
@@ -33,12 +34,6 @@ def test_the_last_reason_and_the_most_attempts_count() -> None:
     assert (logged.is_suspended, logged.has_arrival) == (False, True)
 
 
-def test_nothing_in_the_log_is_unknown() -> None:
-    """No attempt is another thing than no line."""
-    assert sum_up_mail([]) == LoggedMail()
-    assert sum_up_mail([ARRIVAL]).attempts == 0
-
-
 SUSPENDED = LoggedMail(attempts=4, is_suspended=True, has_arrival=True, client="c")
 LONG = {
     "suspended": "the server does not ask this destination now",
@@ -48,7 +43,7 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     ("state", "account", "logged", "rows"),
     [
         (PENDING, None, SUSPENDED, LONG),

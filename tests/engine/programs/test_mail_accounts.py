@@ -34,20 +34,6 @@ def test_an_id_that_returns_has_no_account_of_another_message() -> None:
     assert accounts.take(int) == ["M0000"]
 
 
-def test_what_is_unread_is_said() -> None:
-    """With the reason; without any words once all are read, also those without an account."""
-    accounts = MailAccounts()
-    assert accounts.describe() == ""
-    accounts.note_listing(listing(2_030))
-    accounts.why = "postcat is not allowed"
-    assert accounts.describe() == "accounts of 0 of 2,030 read: postcat is not allowed"
-    for n in range(500):
-        accounts.note(f"M{n:04}", "", "")
-    assert accounts.describe() == "accounts of 500 of 2,030 read"
-    accounts.note_listing(listing(500))
-    assert accounts.describe() == ""
-
-
 def test_accounts_of_messages_that_have_left_are_dropped() -> None:
     """Memory does not grow with all messages that ever waited."""
     accounts = MailAccounts()

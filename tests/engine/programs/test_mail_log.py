@@ -18,7 +18,6 @@ from engine.programs import mail_log
 from engine.programs.mail_log import MailFacts, MailLog, OpenMailLog
 from engine.programs.mail_trail import find_trail
 from engine.programs.prefix import Prefix
-from tests.engine.task_builders import GOLDEN
 from tests.programs import a_script
 
 A, B = "1xX5UE-0003Hr-2I", "1xX5UE-0003IA-34"
@@ -87,7 +86,6 @@ def test_the_last_reason_and_account_of_waiting_mail_are_kept(path: Path, facts:
     assert facts.read_on() == {A, B}
     assert (reason(facts, A), facts.account(A)) == ("Connection refused", "ann@x")
     assert (reason(facts, B), facts.account(B)) == ("retry time not reached for any host", "web")
-
     append(path, f"{B} ** u@x: Unrouteable address", f"{A} Completed")
     assert facts.read_on() == {A, B}
     assert (reason(facts, A), facts.account(A)) == ("", "")
@@ -129,15 +127,6 @@ def test_rotation_between_two_reads_loses_no_line(path: Path, facts: MailFacts) 
     append(path, defer(B, "three"))
     assert facts.read_on() == {A, B}
     assert (reason(facts, A), reason(facts, B)) == ("two", "three")
-
-
-def test_the_log_of_the_other_real_program_gives_the_same_facts() -> None:
-    """Reasons of waiting messages, the login of one; none of those that were removed."""
-    log = GOLDEN.parent / "postfix" / "mail.log.rsyslog-traditional"
-    facts = facts_of(postfix.mail_log(str(log)))
-    assert reason(facts, "198832DA174").startswith("connect to 127.0.0.1")
-    assert facts.account("198832DA174") == "ann@mx1.example.test"
-    assert facts.account("352932DA152") == ""
 
 
 def test_a_log_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:

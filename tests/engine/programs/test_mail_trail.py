@@ -13,6 +13,7 @@ from engine.programs import mail_trail
 from engine.programs.mail_log import MailLog
 from engine.programs.mail_trail import Trail, find_trail, word_pattern
 from tests.engine.task_builders import GOLDEN
+from tests.tables import each
 
 FIRST, SECOND, BOUNCE = "4D9752DA018", "5AABF2DA027", "65F752DA02F"
 WRITTEN = 1795822072
@@ -154,15 +155,12 @@ def test_an_unreadable_file_and_a_gap_are_said(path: Path, log: MailLog) -> None
 
 
 def test_the_arrival_far_before_is_found(log: MailLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If it is not shortly before, the log is searched again from its begin."""
+    """If it is not shortly before, the log is searched again from its begin; of too many messages
+    the first ones are followed."""
     monkeypatch.setattr(mail_trail, "_BACK_BYTES", 64)
     monkeypatch.setattr(mail_trail, "_CHUNK_BYTES", 160)
     assert steps(find_trail(log, "bob@y.test")) == WHOLE
     assert steps(find_trail(log, BOUNCE))[: len(WHOLE)] == WHOLE
-
-
-def test_too_many_messages_are_said(log: MailLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first ones are followed."""
     monkeypatch.setattr(mail_trail, "MAX_MESSAGES", 1)
     trail = find_trail(log, "x.test")
     assert (trail.is_cut, {one.event.id for one in trail.events}) == (True, {FIRST})
@@ -180,7 +178,7 @@ BOB, OTHERS = (
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("word", "text", "expected"),
     [
         *(("bob@x.test", text, True) for text in BOB),

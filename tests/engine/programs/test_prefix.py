@@ -7,8 +7,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine.config.place_address import parse_address
 from engine.config.queue_config import Config
@@ -18,6 +16,7 @@ from engine.system.run_program import ProgramEnd
 from tests.container_programs import a_docker, a_kubectl, a_sudo
 from tests.programs import a_script, needs_root
 from tests.ssh_server import SshServer, close_master
+from tests.tables import each
 
 WORDS = ("a b", "$(id -un)", "it's", "*", "", "\\", "\n", "-n", "~", "a;b&c|d>e", '"', "\udcff")
 """Words that a shell changes, if it reads them."""
@@ -61,7 +60,8 @@ def test_words_and_input_arrive_unchanged(prefix: Prefix) -> None:
 
 
 def test_the_end_of_a_program_is_known(prefix: Prefix) -> None:
-    """Its status is no failure: only its lines decide; a signal and a limit are."""
+    """Its status is no failure: only its lines decide; a signal and a limit are. Of a detached one,
+    which has no input, the caller has the output if it ends in time."""
     for status in (1, 69, 75):
         script = f"echo line; echo 'postsuper: warning: x' >&2; exit {status}"
         lines, end = prefix.run(["sh", "-c", script])
@@ -72,6 +72,9 @@ def test_the_end_of_a_program_is_known(prefix: Prefix) -> None:
     lines, end = prefix.run(["sh", "-c", "exec sleep 3"], idle_seconds=0.01)
     before = "mx2: " if prefix.words else ""
     assert (lines, prefix.why_failed(end)) == ([], f"{before}nothing printed for 0.01 s")
+    detached = prefix.start_detached(["sh", "-c", "cat; echo 'a  b'; exit 3"], 60)
+    assert detached is not None
+    assert (detached.errors.splitlines()[0], detached.status) == (b"a  b", 3)
 
 
 def test_a_program_that_is_missing_is_known_as_such(prefix: Prefix) -> None:
@@ -82,13 +85,6 @@ def test_a_program_that_is_missing_is_known_as_such(prefix: Prefix) -> None:
     paths = "/usr/sbin/no-such, /usr/local/sbin/no-such, no-such"
     why = why_not(prefix, *program_paths("no-such"))
     assert why == f"{before}not installed: none of {paths}"
-
-
-def test_a_detached_program_runs_there(prefix: Prefix) -> None:
-    """It has no input, and the caller has its output if it ends in time."""
-    end = prefix.start_detached(["sh", "-c", "cat; echo 'a  b'; exit 3"], 60)
-    assert end is not None
-    assert (end.errors.splitlines()[0], end.status) == (b"a  b", 3)
 
 
 def test_a_lost_connection_is_a_failure(ssh: SshServer, tmp_path: Path) -> None:
@@ -140,7 +136,7 @@ def test_a_prefix_that_reaches_nothing_is_one_line(ssh: SshServer, tmp_path: Pat
             run()
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "status", "errors", "why"),
     [
         ("ssh mx2", 255, b"", "x: ssh ended with status 255"),
@@ -168,18 +164,6 @@ def test_the_failures_of_a_prefix_are_told_from_those_of_a_program(
     assert reason if why is None else reason == why
 
 
-@given(st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8")), min_size=1))
-def test_quoting_is_undone_by_one_shell_each(argv: list[str]) -> None:
-    """For each ssh, one shell reads the words; the program has them unchanged at the end."""
-    for times in range(3):
-        one = Prefix("", ("ssh", "a") * times)
-        given_words = Prefix("", ("wrapper",), times).command(argv)[1:]
-        assert one.command(argv)[2 * times :] == given_words
-        for _ in range(times):
-            given_words = shlex.split(" ".join(given_words))
-        assert given_words == argv
-
-
 def test_a_wrapper_is_quoted_as_often_as_the_setting_says(ssh: SshServer, tmp_path: Path) -> None:
     """`via_quoting` is for a script that calls ssh itself."""
     script = f'exec {shlex.join(ssh.words())} "$@"'
@@ -203,7 +187,7 @@ def test_the_prefix_of_a_place_is_named_in_its_url() -> None:
     assert prefix_of(quoting, parse_address("x://jail/p")).quoting == 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("config", "place", "why"),
     [
         (VIA, "x://mx9/etc", "no mx9 in `via` of /etc/spooldeck/config.yaml: expected one of"),
@@ -211,25 +195,22 @@ def test_the_prefix_of_a_place_is_named_in_its_url() -> None:
         (VIA, "x://mx2:22/etc", "no mx2:22 in `via`"),
         (VIA, "x:///etc", "no name in `via`"),
         (Config(), "x://mx2/etc", "no mx2 in `via`: it has no names: add its words there"),
+        *(
+            (None, f"x://mx2{path}", "expected SCHEME://NAME/PATH, such as x://mx2/")
+            for path in ("", "/", "//", "/etc/", "/a/../b", "/etc?db=1")
+        ),
     ],
 )
-def test_an_unknown_name_is_one_line(config: Config, place: str, why: str) -> None:
-    """It names the place, and the names that there are."""
+def test_an_unknown_name_or_path_is_one_line(config: Config | None, place: str, why: str) -> None:
+    """It names the place, and the names that there are; one place has one name."""
     with pytest.raises(Unavailable, match=re.escape(why)):
-        prefix_of(config, parse_address(place))
+        if config is None:
+            path_of(parse_address(place))
+        else:
+            prefix_of(config, parse_address(place))
 
 
-@pytest.mark.parametrize(
-    "place",
-    ["x://mx2", "x://mx2/", "x://mx2//", "x://mx2/etc/", "x://mx2/a/../b", "x://mx2/etc?db=1"],
-)
-def test_a_url_with_another_path_is_refused(place: str) -> None:
-    """One place has one name: else it would have two journals."""
-    with pytest.raises(Unavailable, match="expected SCHEME://NAME/PATH, such as x://mx2/"):
-        path_of(parse_address(place))
-
-
-@pytest.mark.parametrize(
+@each(
     ("words", "rest"),
     [
         ("ssh mx2 sudo -n", "ssh mx2"),

@@ -7,18 +7,17 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-
 from engine.programs import server_watch
 from engine.programs.mail_log import NO_LOG, MailLog
 from engine.programs.prefix import HERE, Prefix
 from engine.programs.server_watch import LogEnd, ServerProcess, find_process, read_log_end
 from tests.programs import a_script
+from tests.tables import each
 
 MISSING = Prefix("gone", ("/nonexistent/program",))
 
 
-@pytest.mark.parametrize(
+@each(
     ("prefix", "seconds"), [(HERE, server_watch.HERE_SECONDS), (MISSING, server_watch.FAR_SECONDS)]
 )
 def test_facts_are_read_again_after_some_seconds(prefix: Prefix, seconds: float) -> None:
@@ -45,7 +44,7 @@ def test_facts_are_read_again_after_some_seconds(prefix: Prefix, seconds: float)
 
 
 def test_a_process_is_found_by_its_pid_file(tmp_path: Path) -> None:
-    """It runs if its program has the name; its start is that of the process."""
+    """It runs if its program has the name; a file that is missing or damaged names none."""
     path, began = tmp_path / "pid", time.time()
     with subprocess.Popen(["sleep", "60"]) as process:
         path.write_text(f"   {process.pid}\n")
@@ -54,35 +53,27 @@ def test_a_process_is_found_by_its_pid_file(tmp_path: Path) -> None:
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         zombie = find_process(HERE, str(path), "sleep")
-
     assert (found.pid, found.is_running) == (process.pid, True)
     assert found.since is not None and abs(found.since - began) < 60
     assert other == zombie == find_process(HERE, str(path), "sleep")
     assert other == ServerProcess(is_running=False)
-
-
-@pytest.mark.parametrize("text", [None, "", "x\n"])
-def test_without_a_pid_no_process_runs(tmp_path: Path, text: str | None) -> None:
-    """A PID file that is missing, empty or damaged names none."""
-    if text is not None:
-        (tmp_path / "pid").write_text(text)
-    assert find_process(HERE, f"{tmp_path}/pid", "master") == ServerProcess(is_running=False)
+    for text in ("", "x\n"):
+        path.write_text(text)
+        assert find_process(HERE, str(path), "sleep") == other
+    path.unlink()
+    assert find_process(HERE, str(path), "sleep") == other
 
 
 def test_what_cannot_be_read_is_unknown(tmp_path: Path) -> None:
-    """A prefix that fails proves neither that a server runs nor that it does not."""
+    """A prefix that fails proves nothing. The free bytes are those of the file system."""
     process = find_process(MISSING, f"{tmp_path}/pid", "master")
     assert process.is_running is None and "/nonexistent/program" in process.why
     assert find_process(HERE, str(tmp_path), "master").why.endswith("Is a directory")
     assert server_watch.count_free_bytes(MISSING, str(tmp_path)) is None
     assert server_watch.count_free_bytes(HERE, f"{tmp_path}/none") is None
-    assert "/nonexistent/program" in read_log_end(_log(tmp_path / "log", MISSING), "mta/q").problem
-
-
-def test_the_free_bytes_of_a_disk(tmp_path: Path) -> None:
-    """They are those of the file system, in blocks of 1024 bytes."""
     its, free = os.statvfs(tmp_path), server_watch.count_free_bytes(HERE, str(tmp_path))
     assert free is not None and abs(free - its.f_bavail * its.f_frsize) < 1 << 30
+    assert "/nonexistent/program" in read_log_end(_log(tmp_path / "log", MISSING), "mta/q").problem
 
 
 def _log(path: Path, prefix: Prefix = HERE) -> MailLog:
@@ -112,7 +103,7 @@ def test_a_log_that_may_not_be_read_has_its_reason(tmp_path: Path) -> None:
         assert read_log_end(log._replace(**changes), "mta/q").problem.endswith(why)
 
 
-@pytest.mark.parametrize("zone", ["TZ=JST-9", "TZ=EST5"])
+@each("zone", ["TZ=JST-9", "TZ=EST5"])
 def test_the_end_of_a_log_of_another_zone(tmp_path: Path, zone: str) -> None:
     """Its times are those of the host there; of an unknown zone, nothing is known."""
     path = tmp_path / "log"

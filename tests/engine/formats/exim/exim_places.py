@@ -20,6 +20,7 @@ from engine.programs.prefix import Prefix
 from engine.store import Store
 from tests.exim_server import SPOOL, EximServer
 from tests.programs import a_script
+from tests.store_contents import tasks_in
 
 WHO = Who("root", "ana", "", "mx1", 4243)
 HOUR = 3600.0
@@ -63,15 +64,10 @@ def server_of(exim: EximServer, script: str = "") -> ServerOfStore:
     return ServerOfStore(place, TrashRecord(str(exim.state)))
 
 
-def tasks_of(store: Store) -> dict[str, Task]:
-    """All tasks by id."""
-    return {task.id: task for task in store.scan() if isinstance(task, Task)}
-
-
 def task_in(exim: EximServer) -> Task:
     """The one task of the place."""
     with opened(exim) as store:
-        (task,) = tasks_of(store).values()
+        (task,) = tasks_in(store).values()
     return task
 
 

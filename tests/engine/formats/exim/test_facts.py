@@ -2,17 +2,16 @@
 
 from contextlib import closing
 
-import pytest
-
 from engine.formats.exim import facts, rules
 from engine.formats.exim.facts import LastListing, QueueCounts
 from engine.formats.exim.place import check_place, find_exim
-from engine.formats.exim.programs import Exim
 from engine.model import State
 from engine.places.place import WholeQueueFigures
 from engine.programs.prefix import Prefix
-from tests.engine.formats.exim.exim_places import USER, a_prefix, open_by, setup_of, tasks_of
+from tests.engine.formats.exim.exim_places import USER, a_prefix, open_by, setup_of
 from tests.exim_server import EximServer, Sink
+from tests.store_contents import tasks_in
+from tests.tables import each
 
 
 def figures_of(exim: EximServer, counts: QueueCounts | None) -> WholeQueueFigures:
@@ -54,7 +53,6 @@ def test_settings_and_logs_are_warnings(exim: EximServer) -> None:
     exim.configure("queue_only\nqueue_only_load = 0\ncheck_spool_space = 4000000G\n")
     exim.start()
     (exim.log.parent / "paniclog").write_text("first\n2026-11-29 10:00:00 last\x1b[2J line\n")
-
     warnings = figures_of(exim, None).warnings
     for text in ("queue_only is set", "is above queue_only_load = 0", "Exim takes no mail"):
         assert any(text in one for one in warnings)
@@ -92,11 +90,13 @@ def test_a_listing_is_counted(exim: EximServer) -> None:
     exim.run("-MG", "spooldeck-trash", trashed)
     setup = setup_of(exim)
     with closing(setup.open_store()) as store:
-        assert len(tasks_of(store)) == 4
+        assert len(tasks_in(store)) == 4
     counts = setup.settings.listing.counts
     expected = QueueCounts(waiting=1, frozen=2, bounces=1, ending=2, trashed=1, by_hand=1)
     assert counts == expected._replace(overdue=0)
-    warnings = figures_of(exim, counts).warnings
+    figures = figures_of(exim, counts)
+    warnings = figures.warnings
+    assert dict(figures.rows)["frozen"] == "2, of these 1 bounce"
     assert any("1 message frozen" in one for one in warnings)
     assert "2 frozen, ended by Exim within 24h: X to its trash queue" in warnings
     assert "1 in the trash queue moved by hand: never deleted" in warnings
@@ -111,7 +111,8 @@ def test_counts_of_records() -> None:
 
 
 def test_the_doctor(exim: EximServer) -> None:
-    """The doctor checks prefix, program, rights, trash queue, daemon, log and settings."""
+    """The doctor checks prefix, program, rights, trash queue, daemon, log and settings; missing
+    rights, and a name that `via` does not have, are findings, not failures."""
     exim.configure("timeout_frozen_after = 7d\nlog_selector = +arguments\n")
     exim.submit()
     findings = check_place(setup_of(exim))
@@ -120,6 +121,12 @@ def test_the_doctor(exim: EximServer) -> None:
     for start in ("ok program: Exim 4", "warn log: log_selector has +arguments"):
         assert any(one.startswith(start) for one in texts)
     assert any("timeout_frozen_after 7d" in one for one in texts)
+    rights = dict(check_place(setup_of(exim, *USER)))["rights"]
+    assert "only root and Exim's admin_groups" in rights.fix
+    setup = setup_of(exim)
+    setup = setup._replace(address=setup.address._replace(text="exim://other/var/spool/exim4"))
+    ((check, finding),) = check_place(setup)
+    assert check == "program" and "jail" in finding.problem
 
 
 def test_the_doctor_warns_of_a_daemon_without_queue_runs(exim: EximServer) -> None:
@@ -132,17 +139,7 @@ def test_the_doctor_warns_of_a_daemon_without_queue_runs(exim: EximServer) -> No
         exim.stop()
 
 
-def test_the_doctor_of_a_user_and_of_a_name_that_is_not_configured(exim: EximServer) -> None:
-    """Missing rights and a name that `via` does not have are findings, not failures."""
-    rights = dict(check_place(setup_of(exim, *USER)))["rights"]
-    assert "only root and Exim's admin_groups" in rights.fix
-    setup = setup_of(exim)
-    setup = setup._replace(address=setup.address._replace(text="exim://other/var/spool/exim4"))
-    ((check, finding),) = check_place(setup)
-    assert check == "program" and "jail" in finding.problem
-
-
-@pytest.mark.parametrize(
+@each(
     ("log", "warning"),
     [
         ("10:00:00 Start queue run: pid=1\n10:05:00 x\n", ""),
@@ -181,22 +178,7 @@ def test_an_exim_without_named_queues_purges_nothing(exim: EximServer) -> None:
     exim.submit()
     answer = "echo 'exim abandoned: unknown, malformed, or incomplete option -MG' >&2; exit 1"
     with closing(open_by(a_prefix(exim, f"*' -MG '*) {answer}"), exim.state)) as store:
-        (task,) = tasks_of(store).values()
+        (task,) = tasks_in(store).values()
         refusal = store.edges[State.PENDING, State.TRASH].refusal
         assert refusal.startswith("Exim 4.") and "unknown, malformed" in refusal
         assert store.swap(task, task._replace(state=State.HELD))
-
-
-def test_a_new_listing_is_shown_while_facts_of_the_host_are_current(exim: EximServer) -> None:
-    """Counts are those of the last listing; the program is not looked for again each time."""
-    calls, listing, setup = list[int](), LastListing(), setup_of(exim)
-
-    def find() -> Exim:
-        calls.append(1)
-        return find_exim(setup)
-
-    watch = facts.watch_exim(find, listing)
-    assert dict(watch.figures().rows)["frozen"] == "? (not listed yet)"
-    listing.counts = QueueCounts(frozen=3, bounces=1)
-    assert dict(watch.figures().rows)["frozen"] == "3, of these 1 bounce"
-    assert len(calls) == 1

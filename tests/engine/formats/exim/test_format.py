@@ -11,8 +11,10 @@ from engine.formats.exim import place
 from engine.formats.exim.format import FORMAT, SPOOL_FOLDERS
 from engine.formats.known_formats import own_format
 from engine.store import Unavailable
-from tests.engine.formats.exim.exim_places import opened, setup_of, tasks_of
+from tests.engine.formats.exim.exim_places import opened, setup_of
 from tests.exim_server import CONFIG, EximServer, Sink, wait_until
+from tests.store_contents import tasks_in
+from tests.tables import each
 from tests.unprivileged_user import as_other_user, other_users_folder
 
 AT = ConfigLocation("/etc/spooldeck.yaml", "stores.exim")
@@ -40,7 +42,7 @@ def test_a_closed_spool_is_detected_by_its_name() -> None:
         as_other_user(check)
 
 
-@pytest.mark.parametrize("section", [{"config": 3}, {"other": "x"}, ["config"]])
+@each("section", [{"config": 3}, {"other": "x"}, ["config"]])
 def test_wrong_settings_are_refused(section: object) -> None:
     """The section has one path, and nothing else."""
     with pytest.raises(ConfigError, match=r"stores\.exim"):
@@ -55,7 +57,7 @@ def test_a_private_configuration_is_used(exim: EximServer) -> None:
     settings = FORMAT.parse_settings({"config": "/etc/exim4/private.conf"}, AT)
     setup = setup_of(exim)._replace(settings=settings)
     with closing(setup.open_store()) as store:
-        (task,) = tasks_of(store).values()
+        (task,) = tasks_in(store).values()
         (header,) = [part for part in store.parts(task) if part.name == "envelope"]
     assert header.where.startswith("/usr/sbin/exim4 -C /etc/exim4/private.conf -Mvh")
     private.chmod(0o664)
@@ -64,33 +66,24 @@ def test_a_private_configuration_is_used(exim: EximServer) -> None:
     private.unlink()
 
 
-def test_the_next_try_is_that_of_the_retry_database(exim: EximServer) -> None:
-    """In UTC, also if another zone is printed; mail that was not deferred has none."""
+def test_next_tries_of_the_database(exim: EximServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In UTC for any zone; untried mail has none; too many domains or no answer: unknown."""
     sink = Sink("127.0.0.3", "450 4.2.0 Greylisted")
     exim.configure(sinks=[("grey.example.test", sink)])
     (tried,) = exim.submit(recipients=["a@grey.example.test"], deliver=True)
     wait_until(lambda: len(exim.log_lines(" == ")) == 1)
     (untried,) = exim.submit(recipients=["b@other.example.test"])
+    (many,) = exim.submit(recipients=[f"a@d{number}.example.test" for number in range(6)])
+    exim.run("-Mf", *exim.submit())
     with opened(exim) as store:
-        tasks = tasks_of(store)
+        tasks = tasks_in(store)
     texts = FORMAT.describe_next_tries(setup_of(exim), [*tasks.values()], 0.0)
     assert "a@grey.example.test" in texts[tried] and "(retry database)" in texts[tried]
     for zone in ("TZ=JST-9", "TZ=EST5"):
         far = FORMAT.describe_next_tries(setup_of(exim, "env", zone), [tasks[tried]], 0.0)
         assert far[tried] == texts[tried]
-    assert texts[untried] == "at the next queue run: no retry time is known"
-
-
-def test_an_unknown_next_try_is_empty(exim: EximServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an answer, or with too many domains, it is unknown; frozen mail has none."""
-    (some,) = exim.submit()
-    (many,) = exim.submit(recipients=[f"a@d{number}.example.test" for number in range(6)])
-    (frozen,) = exim.submit()
-    exim.run("-Mf", frozen)
-    with opened(exim) as store:
-        tasks = [*tasks_of(store).values()]
-    texts = FORMAT.describe_next_tries(setup_of(exim), tasks, 0.0)
-    assert texts == {some: "at the next queue run: no retry time is known", many: ""}
+    rest = {untried: "at the next queue run: no retry time is known", many: ""}
+    assert texts == {tried: texts[tried], **rest}
     monkeypatch.setattr(place, "ask_retries", lambda exim, domain: "no answer of exinext")
-    unanswered = FORMAT.describe_next_tries(setup_of(exim), tasks, 0.0)
-    assert unanswered == {some: "", many: ""}
+    unanswered = FORMAT.describe_next_tries(setup_of(exim), [*tasks.values()], 0.0)
+    assert unanswered == dict.fromkeys(texts, "")

@@ -2,11 +2,10 @@
 
 from collections import Counter
 
-import pytest
-
 from engine.formats.exim.log_lines import mail_log, main_log_path, parse
 from engine.programs.mail_log import MailEvent, MailEventKind, parse_event
 from tests.engine.task_builders import GOLDEN
+from tests.tables import each
 
 ID = "1xX5UE-0003Hr-2I"
 LATER = "1xX5vI-000000008F7-2KwE"
@@ -64,7 +63,7 @@ ATTEMPTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("line", "expected"), ATTEMPTS)
+@each(("line", "expected"), ATTEMPTS)
 def test_attempts_have_their_host(line: str, expected: tuple[MailEventKind, str, str, str]) -> None:
     """The text is the answer of the other server, or Exim's own reason."""
     made = event(line)
@@ -95,13 +94,13 @@ def test_refused_mail_and_lines_of_syslog_are_read() -> None:
     assert (through.what, through.id) == (MailEventKind.REMOVED, ID)
 
 
-@pytest.mark.parametrize("text", ["", ID, "Start queue run: pid=9", "\x1b[2J\u202e", "H=x [", "=="])
+@each("text", ["", ID, "Start queue run: pid=9", "\x1b[2J\u202e", "H=x [", "=="])
 def test_other_lines_are_no_events(text: str) -> None:
     """Garbage and lines that end in the id are no events."""
     assert parse(text) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "expected"),
     [
         ("/var/log/exim4/%slog", ("/var/log/exim4/mainlog", False)),

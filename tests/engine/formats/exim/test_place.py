@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,26 +14,24 @@ from tests.engine.formats.exim.exim_places import (
     a_prefix,
     apply,
     opened,
-    setup_of,
     states_of,
-    tasks_of,
-    undo_last,
 )
 from tests.exim_server import EximServer, Sink, wait_until
 from tests.programs import a_script
-from tests.ssh_server import close_master, running_sshd
+from tests.store_contents import tasks_in
 
 ROOT = Path(__file__).resolve().parents[4]
 
 APPLY = """
 import sys
-from tests.engine.formats.exim.exim_places import apply, open_by, tasks_of, undo_last
+from tests.engine.formats.exim.exim_places import apply, open_by, undo_last
+from tests.store_contents import tasks_in
 verb, script, state = sys.argv[1:]
 store = open_by(script, state)
 if verb == "undo":
     undo_last(store, state)
 else:
-    apply(store, state, verb, tasks_of(store))
+    apply(store, state, verb, tasks_in(store))
 """
 """Carries out a plan with a prefix of one word."""
 
@@ -42,8 +39,7 @@ else:
 @pytest.mark.deep
 @pytest.mark.parametrize("verb", ["purge", "undo"])
 def test_a_kill_at_each_call(exim: EximServer, tmp_path: Path, verb: str) -> None:
-    """If we are killed before or after any call of a purge or its undo, each message is in exactly
-    one queue with its bytes, and the next start accounts for each row."""
+    """Killed at any call, each message is in one queue with its bytes, each row accounted for."""
     exim.submit(number=5)
     before, ids, counter = exim.digests(), exim.ids(), tmp_path / "calls"
     status, number, run = -9, 0, " ".join(exim.prefix)
@@ -56,12 +52,11 @@ def test_a_kill_at_each_call(exim: EximServer, tmp_path: Path, verb: str) -> Non
             script = a_script(tmp_path / "lossy", f'echo >>{counter}\n{at}\nexec {run} "$@"')
             if verb == "undo":
                 with opened(exim) as store:
-                    apply(store, exim.state, "purge", tasks_of(store))
+                    apply(store, exim.state, "purge", tasks_in(store))
             argv = [sys.executable, "-c", APPLY, verb, script, str(exim.state)]
             ended = subprocess.run(argv, cwd=ROOT, capture_output=True, check=False)
             status = ended.returncode
             assert status in (0, -9), ended.stderr.decode()
-
             assert exim.digests() == before
             assert sorted([*exim.ids(), *exim.ids("spooldeck-trash")]) == ids
             _settle_and_restore(exim)
@@ -81,7 +76,7 @@ def _settle_and_restore(exim: EximServer) -> None:
             assert sum(done.values()) + len(settled.unmoved) == settled.operation.planned
             if settled.unmoved:
                 undo.abandon_operation(store, journal, operation, "test")
-        trashed = {t.id: t for t in tasks_of(store).values() if t.state is State.TRASH}
+        trashed = {t.id: t for t in tasks_in(store).values() if t.state is State.TRASH}
         if trashed:
             assert {*apply(store, exim.state, "restore", trashed).done} == {*trashed}
 
@@ -93,7 +88,7 @@ def test_other_operators_in_a_plan_of_thousands(exim: EximServer, tmp_path: Path
     exim.run("-Mf", *ids)
     (kept,) = exim.submit(sender="kept@shop.example.test")
     with opened(exim) as store:
-        planned = {ident: task for ident, task in tasks_of(store).items() if ident in {*ids}}
+        planned = {ident: task for ident, task in tasks_in(store).items() if ident in {*ids}}
         acts = (("-Mt", ids[::2]), ("-Mrm", ids[::-3]))
         lines = [" ".join([*exim.prefix, "exim4", act, *some, ">/dev/null"]) for act, some in acts]
         with subprocess.Popen([a_script(tmp_path / "others", "\n".join(lines))], cwd="/") as others:
@@ -120,23 +115,3 @@ def test_a_delivery_outlasts_us(exim: EximServer, slow: Sink) -> None:
     assert len(slow.bodies) == 1
     for line in (" => x@slow.example.test", " Completed"):
         wait_until(lambda line=line: len(exim.log_lines(ident + line)) == 1)
-
-
-def test_purge_and_undo_over_ssh(exim: EximServer) -> None:
-    """All words go through a shell, also the empty one that names the default queue."""
-    ids = exim.submit(number=7)
-    before, setup = exim.digests(), setup_of(exim)
-    with running_sshd() as sshd:
-        shared = ("ControlMaster=auto", f"ControlPath={sshd.folder}/m", "ControlPersist=60")
-        ssh = sshd.words(*(word for one in shared for word in ("-o", one)))
-        via = {"jail": (*ssh, *exim.prefix)}
-        setup = setup._replace(config=setup.config._replace(via=via))
-        try:
-            with closing(setup.open_store()) as store:
-                assert {*apply(store, exim.state, "purge", tasks_of(store)).done} == {*ids}
-                assert exim.ids("spooldeck-trash") == ids
-                assert {*undo_last(store, exim.state).done} == {*ids}
-        finally:
-            close_master(ssh)
-    assert exim.digests() == before
-    assert exim.ids() == ids

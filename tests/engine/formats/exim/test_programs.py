@@ -9,6 +9,7 @@ from engine.formats.exim.programs import Exim
 from engine.programs.prefix import HERE, Prefix
 from engine.store import Unavailable
 from tests.programs import a_script
+from tests.tables import each
 
 LINES = {
     True: [b"0 644"],
@@ -17,9 +18,7 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("line", "is_roots"), [(line, answer) for answer, lines in LINES.items() for line in lines]
-)
+@each(("line", "is_roots"), [(line, answer) for answer, lines in LINES.items() for line in lines])
 def test_only_a_line_of_stat_says_who_may_write(line: bytes, is_roots: bool | None) -> None:
     """What a shell prints at login is no answer, and no failure."""
     assert programs._is_roots_alone(line) is is_roots
@@ -31,7 +30,7 @@ SELECTORS = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     ("selector", "is_logged"), [(one, answer) for answer, some in SELECTORS.items() for one in some]
 )
 def test_queue_runs_that_are_not_logged_are_not_missed(selector: str, is_logged: bool) -> None:
@@ -43,7 +42,7 @@ def test_queue_runs_that_are_not_logged_are_not_missed(selector: str, is_logged:
         assert [*facts.log_warnings(exim, 1.0, 1e12)] == []
 
 
-@pytest.mark.parametrize(("mode", "folder_mode"), [(0o664, 0o755), (0o644, 0o775)])
+@each(("mode", "folder_mode"), [(0o664, 0o755), (0o644, 0o775)])
 def test_a_configuration_is_checked_first(tmp_path: Path, mode: int, folder_mode: int) -> None:
     """Exim does not run with a file that others may write, or whose folder they may write."""
     folder, runs = tmp_path / "etc", tmp_path / "runs"

@@ -2,12 +2,11 @@
 
 from collections import Counter
 
-import pytest
-
 from engine.formats.exim import rules
 from engine.formats.exim.rules import ExpungeBar, HoldBar, HoldLimits, RestoreBar
 from engine.model import Edges, State, Task, TaskBar
 from engine.operations import plans
+from tests.tables import each
 
 DAY = 86400.0
 DEBIAN = HoldLimits(7 * DAY, 2 * DAY, 0.0)
@@ -32,7 +31,7 @@ GIVE_UP = [edges_of()[state, State.DEAD].bars for state in (State.PENDING, State
 OURS = {"moved by": "spooldeck", "trash_since": "1000"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("bar", "mail", "now", "why"),
     [
         # a day before Exim ends it, holding is barred, with the other way
@@ -66,10 +65,14 @@ def test_what_exim_would_end_or_another_moved_is_barred(
 
 
 def test_edges_have_the_warnings_of_the_settings() -> None:
-    """Hold says when Exim thaws; purge says how to move a message back by hand."""
+    """Hold says when Exim thaws; purge says how to move a message back by hand; a plan delivers 100
+    messages, and for more names the queue run."""
     edges = edges_of(DEBIAN._replace(thaw_after=7200.0))
     assert "auto_thaw" in edges[State.PENDING, State.HELD].warning
     assert "exim -MG" in edges[State.PENDING, State.TRASH].warning
+    row = plans.Row("", State.PENDING, "")
+    for number, why in ((100, ""), (101, "at most 100 in a plan; for more: control run-queue")):
+        assert plans.row_refusal(edges, "promote", row, number) == why
 
 
 def test_release_and_restore_count_the_old_mail() -> None:
@@ -88,14 +91,7 @@ def test_release_and_restore_count_the_old_mail() -> None:
     assert cancels.text == "{count} older than 7d00h: cancelled by Exim at its next queue run"
 
 
-def test_few_messages_are_delivered_one_by_one() -> None:
-    """A plan delivers 100 messages; for more, the words name the queue run."""
-    row = plans.Row("", State.PENDING, "")
-    for number, why in ((100, ""), (101, "at most 100 in a plan; for more: control run-queue")):
-        assert plans.row_refusal(edges_of(), "promote", row, number) == why
-
-
-@pytest.mark.parametrize(("text", "moment"), [("12.5", 12.5), ("", None), ("x", None)])
+@each(("text", "moment"), [("12.5", 12.5), ("", None), ("x", None)])
 def test_times_of_files(text: str, moment: float | None) -> None:
     """The time of a file is a number, or unknown."""
     assert rules.to_time(text) == moment

@@ -16,9 +16,7 @@ def test_a_large_record_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     record.add(["earlier"], now - 60, ["listed"])
     record.add(["removed"], now - 60, ["listed"])
     record.remove(["removed"])
-
     TrashRecord(str(tmp_path / "state")).add(["last"], now, ["listed"])
-
     times = {"listed": now - 90_000, "earlier": now - 60, "last": now}
     assert record.read() == times
     assert "old" not in (tmp_path / "state" / trash_record.RECORD).read_text()

@@ -101,8 +101,7 @@ def test_the_edges_are_those_of_the_format() -> None:
 
 
 def test_a_spool_is_the_four_folders_of_kannader(kannader: Path) -> None:
-    """A new spool has the four folders, private to their owner, is recognised by them, and is
-    refused by name if one is missing or a link."""
+    """A new spool has four private folders; one that is missing or a link is refused by name."""
     assert names(kannader) == set(FOLDERS)
     assert {path.stat().st_mode & 0o777 for path in kannader.iterdir()} == {0o700}
     with closing(open_place(str(kannader), lambda: NOW)) as store:
@@ -110,7 +109,6 @@ def test_a_spool_is_the_four_folders_of_kannader(kannader: Path) -> None:
         assert names(kannader / "queue") == {"x"}
         store.swap(found(store, "x"), found(store, "x")._replace(state=State.TRASH))
         store.swap(found(store, "x"), None)
-
     for word in FOLDERS:
         (kannader / word).rmdir()
         for make in (lambda path: None, lambda path: path.symlink_to("/tmp")):
@@ -122,10 +120,8 @@ def test_a_spool_is_the_four_folders_of_kannader(kannader: Path) -> None:
 
 
 def test_recipients_share_one_text(kannader: Path, open_kannader: Opener) -> None:
-    """One mail has one text in wire form, and for each recipient a folder and a link of their own,
-    under names of their own, private to their owner."""
+    """One mail has one text in wire form, and for each recipient a private folder and a link."""
     ids = open_kannader().enqueue("foo@example.org", TO, [TEXT[:9], TEXT[9:]])
-
     (mail,) = (kannader / "data").iterdir()
     dests = names(mail) - {"contents"}
     assert (mail / "contents").read_bytes() == mail_format.encode_wire(TEXT)
@@ -146,8 +142,7 @@ def test_recipients_share_one_text(kannader: Path, open_kannader: Opener) -> Non
 def test_a_failed_enqueue_leaves_nothing(
     kannader: Path, open_kannader: Opener, monkeypatch: MonkeyPatch
 ) -> None:
-    """Nothing is visible before the whole text is there; a text that fails, or a full disk at the
-    second link, leaves neither link nor mail."""
+    """A text that fails, or a full disk at the second link, leaves neither link nor mail."""
     store, other, symlink = open_kannader(), open_kannader(), files.symlink
     observed, made = list[object](), list[object]()
 
@@ -172,8 +167,7 @@ def test_a_failed_enqueue_leaves_nothing(
 
 
 def test_what_the_format_cannot_hold_is_refused(kannader: Path, open_kannader: Opener) -> None:
-    """A wrong sender or recipient, and a field without a place in format or notes, is refused and
-    nothing is written."""
+    """A wrong address, and a field that the format has no place for, is refused."""
     store, task = open_kannader(), Task("x", "mail", State.PENDING, NOW, destination=TO[0])
     mails = (("", ()), ("no address @", TO), ("", ("a\nb@example.org",)), ("", ("",)))
     values = {"queue": "x", "group": "x", "priority": 1, "payload": "/x", "destination": ""}
@@ -189,31 +183,6 @@ def test_what_the_format_cannot_hold_is_refused(kannader: Path, open_kannader: O
             with pytest.raises(Unsupported):
                 attempt()
             assert names(kannader / "data") == names(kannader / "queue") == set()
-
-
-def test_the_new_schedule_is_written_before_the_link_moves_back(
-    kannader: Path, store: KannaderStore, monkeypatch: MonkeyPatch
-) -> None:
-    """A failed attempt writes a draft, the schedule, then moves the link; `last_attempt` is its
-    end."""
-    send(store)
-    (task,) = store.take(NOW, "me", 1)
-    calls, rename = list[str](), files.rename
-
-    def renamed(source: str, target: str, **folders: int) -> None:
-        rename(source, target, **folders)
-        calls.append(target)
-
-    monkeypatch.setattr(files, "rename", renamed)
-    store.swap(task, verbs.nack(task, NOW + 900, "550 no"))
-
-    # The note of the attempt is staged before the link moves, and put in its place after it.
-    moved = [name.rpartition(".")[2] for name in calls if not name.startswith(".")]
-    assert moved[:2] == ["next", "schedule"]
-    assert calls.index("schedule") < calls.index(task.id) < len(calls) - 1
-    after = found(store, task.id)
-    assert (after.state, after.attempts, after.error) == (State.PENDING, 1, "550 no")
-    assert (after.due, after.extra["last_attempt"]) == (NOW + 900, AT)
 
 
 def test_fsync_precedes_each_step_that_others_see(
@@ -251,26 +220,28 @@ def test_fsync_precedes_each_step_that_others_see(
     (task,) = store.take(NOW, "me", 1)
     calls.clear()
     store.swap(task, verbs.nack(task, NOW + 900, "550 no"))
-    moves = [name for name in calls if ".spooldeck" not in name and not name.startswith("moved *.")]
-    steps = ["data/*/*/schedule.*", "moved schedule", "data/*/*", "moved *", "inflight", "queue"]
-    assert moves == steps
+    # The note of the attempt is staged before the link moves, and put in its place after it.
+    assert ", ".join(calls) == (
+        "data/*/*/schedule.*, .spooldeck, .spooldeck/notes/.*.*.next.*.tmp, moved *.*.next, "
+        ".spooldeck/notes, moved schedule, data/*/*, moved *, moved *.*, inflight, queue"
+    )
+    after = found(store, task.id)
+    assert (after.state, after.attempts, after.error) == (State.PENDING, 1, "550 no")
+    assert (after.due, after.extra["last_attempt"]) == (NOW + 900, AT)
 
 
 def test_unchanged_bytes_stay_as_they_are(kannader: Path, store: KannaderStore, task: Task) -> None:
-    """A schedule with foreign fields, and an envelope in another form, keep their bytes on every
-    way that changes neither."""
+    """Foreign fields and another form keep their bytes on every way that changes neither."""
     dest = (kannader / "queue" / task.id).resolve()
     schedule = b' {"last_attempt":null, "at":"2026-11-20T09:36:59.058373202Z","more":1}\n'
     metadata = mail_format.render_metadata("", TO[0]).replace(b"}", b"} ")
     (dest / "schedule").write_bytes(schedule)
     (dest / "metadata").write_bytes(metadata)
-
     for state in (State.HELD, State.TRASH, State.HELD, State.PENDING):
         move(store, task, state)
     (claimed,) = store.take(NOW, "me", 1)
     store.swap(claimed, verbs.unclaim(claimed))
     move(store, task, State.PENDING)
-
     assert (dest / "schedule").read_bytes() == schedule
     assert (dest / "metadata").read_bytes() == metadata
     assert found(store, task.id).extra["at"] == "2026-11-20T09:36:59.058373202Z"
@@ -310,7 +281,7 @@ def test_a_last_recipient_takes_the_mail_along(kannader: Path, store: KannaderSt
     assert names(kannader / "data") == names(kannader / "cleanup") == set()
 
 
-def test_what_is_in_the_trash_keeps_its_mail(kannader: Path, open_kannader: Opener) -> None:
+def test_what_is_in_the_trash_keeps_its_mail(open_kannader: Opener) -> None:
     """A recipient in the trash or on hold is linked, so recovery leaves its mail."""
     store = open_kannader(lambda: NOW + 1e7)
     act(store, "purge", send(store, *TO).id)
@@ -369,9 +340,7 @@ def test_a_lost_race_against_the_daemon_changes_nothing(
     assert ((dest / "schedule").read_bytes(), names(dest)) == (before, {"schedule", "metadata"})
 
 
-def test_a_mail_rescheduled_just_before_its_claim_waits(
-    kannader: Path, store: KannaderStore, task: Task
-) -> None:
+def test_a_mail_postponed_meanwhile_waits(kannader: Path, store: KannaderStore, task: Task) -> None:
     """A schedule that is replaced after the mail was read is seen under the lock: no claim."""
     schedule = (kannader / "queue" / task.id / "schedule").resolve()
 
@@ -383,21 +352,6 @@ def test_a_mail_rescheduled_just_before_its_claim_waits(
 
     assert not list(store.take(NOW, "me", 1, postponed))
     assert [t.id for t in store.take(NOW, "me", 1)] == [task.id]
-
-
-def test_a_sent_mail_behind_a_foreign_link_is_not_erased(
-    kannader: Path, store: KannaderStore, tmp_path: Path
-) -> None:
-    """If the recipient's folder of a mail in flight becomes a symbolic link, its end is refused."""
-    send(store)
-    (task,) = store.take(NOW, "me", 1)
-    dest = (kannader / "inflight" / task.id).resolve()
-    dest.rename(tmp_path / "moved")
-    dest.symlink_to(tmp_path / "moved")
-    with pytest.raises(Gone, match="not a folder"):
-        store.swap(task, None)
-    assert names(kannader / "inflight") == {task.id}
-    assert names(tmp_path / "moved") == {"schedule", "metadata"}
 
 
 @pytest.fixture
@@ -420,25 +374,21 @@ others have neither."""
 
 
 def test_edges_beside_a_live_kannader(daemon: subprocess.Popen[str], open_kannader: Opener) -> None:
-    """Each edge warns of what the daemon makes of it, or bars mails, and names its process; two
-    stores have equal edges."""
-    mail = Task("a", "mail", State.ACTIVE, NOW)
-    for transition in EDGES:
+    """Each edge warns of what the daemon makes of it, or bars mails, and names its process."""
+    mail, edges = Task("a", "mail", State.ACTIVE, NOW), open_kannader().edges
+    for transition, usual in EDGES.items():
         with naming(transition):
-            edge = open_kannader().edges[transition]
+            edge = edges[transition]
             warning, refusal = BESIDE.get(transition, ("", ""))
             why = edge.bars(mail, NOW)
-            assert warning in edge.warning and (
-                warning or edge.warning == EDGES[transition].warning
-            )
+            assert warning in edge.warning and (warning or edge.warning == usual.warning)
             assert refusal in why and (bool(refusal), edge.refusal) == (bool(why), "")
-            assert edge == EDGES[transition] or f"Kannader (PID {daemon.pid})" in edge.warning + why
-    assert open_kannader().edges == open_kannader().edges
+            assert edge == usual or f"Kannader (PID {daemon.pid})" in edge.warning + why
+    assert open_kannader().edges == edges
 
 
 def test_a_kannader_comes_and_goes(kannader: Path, open_kannader: Opener) -> None:
-    """An open store notices that a Kannader was started, and that it has ended; a process of ours
-    with its working directory in the spool is no Kannader."""
+    """An open store notices a Kannader that comes and goes; a process of ours is none."""
     times = itertools.count(NOW, 5)
     store = open_kannader(lambda: next(times))
     task = send(store)
@@ -464,7 +414,6 @@ def test_what_a_live_kannader_may_be_sending_stays(
     (kannader / "queue" / second.id).rename(kannader / "inflight" / second.id)
     theirs = found(store, second.id)
     release = partial(store.swap, theirs, verbs.release(theirs, NOW))
-
     with pytest.raises(Unsupported, match="running"):
         release()
     (taken,) = store.take(NOW, "me", 9)
@@ -472,7 +421,6 @@ def test_what_a_live_kannader_may_be_sending_stays(
         with pytest.raises(Unsupported, match="running"):
             change()
     store.swap(taken, verbs.nack(taken, NOW + 60, "no"))
-
     assert found(store, first.id).attempts == 1
     assert found(store, second.id) == theirs
 
@@ -480,8 +428,7 @@ def test_what_a_live_kannader_may_be_sending_stays(
 def test_no_kannader_sends_a_held_mail(
     kannader: Path, daemon: subprocess.Popen[str], store: KannaderStore, task: Task
 ) -> None:
-    """A held or trashed mail has vanished for a Kannader whose timer fires, without a warning;
-    released, the same link leads to the same mail again."""
+    """A held or trashed mail has vanished for a Kannader whose timer fires."""
     for state in (State.HELD, State.TRASH, State.HELD):
         assert not store.edges[found(store, task.id).state, state].warning
         move(store, task, state)
@@ -506,8 +453,7 @@ def test_two_engines_send_each_mail_once(kannader: Path, open_kannader: Opener) 
 
 
 def test_no_mail_waits_because_of_its_id(kannader: Path, store: KannaderStore) -> None:
-    """Where a new mail comes for each that goes, those with the last ids have their turn as well:
-    ids are made at random."""
+    """Ids are made at random: those with the last ids have their turn as well."""
 
     def arrives(ident: str) -> None:
         (kannader / "queue" / send(store).id).rename(kannader / "queue" / ident)
@@ -537,12 +483,16 @@ def test_a_backup_by_hard_links_changes_nothing(tmp_path: Path, open_kannader: O
 def test_a_link_in_place_of_a_mails_folder_is_not_followed(
     kannader: Path, store: KannaderStore, tmp_path: Path, which: str, task: Task
 ) -> None:
-    """A mail's folder that leads out of the spool is neither read nor erased through."""
+    """It is neither read nor erased through, nor is the end of one that was claimed before."""
     mail = next((kannader / "data").iterdir())
     moved, outside = mail if which == "mail" else next(mail.glob("*-*")), tmp_path / "outside"
+    (claimed,) = store.take(NOW, "me", 1)
     moved.rename(outside)
     moved.symlink_to(outside)
     before = every_file(outside)
+    with pytest.raises(Gone, match="not a folder"):
+        store.swap(claimed, None)
+    (kannader / "inflight" / task.id).rename(kannader / "queue" / task.id)
     assert "a symbolic link or not a folder" in problems_in(store)[f"queue/{task.id}"]
     (kannader / "queue" / task.id).rename(kannader / "cleanup" / task.id)
     store.recover()
@@ -573,8 +523,7 @@ def test_a_link_in_place_of_our_folder_is_named(kannader: Path, store: KannaderS
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_mail_in_a_subfolder_is_queued(kannader: Path, open_kannader: Opener, depth: int) -> None:
-    """Kannader walks folders below `queue`, and sends what is in them: its mail is no orphan after
-    an hour, and cannot be discarded; a problem names the folder."""
+    """Kannader sends what is in it: no orphan, not discarded; a problem names the folder."""
     later = time.time() + 7200
     store = open_kannader(lambda: later)
     task = send(store)
@@ -584,7 +533,6 @@ def test_a_mail_in_a_subfolder_is_queued(kannader: Path, open_kannader: Opener, 
     (below / task.id).symlink_to("../" * depth + str(link.readlink()))
     mail = link.resolve().parent
     link.unlink()
-
     assert problems_in(store) == {
         "queue/sub": "a folder with links to a mail, which Kannader sends: move them to queue"
     }
@@ -596,11 +544,9 @@ def test_a_mail_in_a_subfolder_is_queued(kannader: Path, open_kannader: Opener, 
 
 
 def test_a_doubled_link_is_sent_once(kannader: Path, store: KannaderStore, task: Task) -> None:
-    """Two links to one recipient are a problem of that recipient; one is claimed, and the other is
-    quarantined and can be discarded without its mail."""
+    """Two links to one recipient are a problem; one is claimed, the other is quarantined."""
     link = (kannader / "queue" / task.id).readlink()
     (kannader / "queue" / "zz").symlink_to(link)
-
     ((where, what),) = problems_in(store).items()
     assert where == f"data/{link.parent.name}/{link.name}"
     assert what.startswith("queue/zz leads to the same recipient as queue/")
@@ -609,7 +555,6 @@ def test_a_doubled_link_is_sent_once(kannader: Path, store: KannaderStore, task:
     store.swap(claimed, verbs.unclaim(claimed))
     store.recover()
     assert aside(kannader) == {"queue.zz"}
-
     where = ".spooldeck/aside/queue.zz"
     assert store.forecast("discard", where).words == f"{where}: would be deleted permanently"
     assert store.control("discard", where) == f"{where}: deleted"
@@ -655,8 +600,7 @@ CLOSED = ("schedule", "metadata", "", "..")
 
 
 def test_a_mail_that_may_not_be_read_is_a_problem(other_users_spool: Path) -> None:
-    """A file or a folder closed to us is named, and the next mail is claimed, behind twelve closed
-    ones as well."""
+    """What is closed to us is named, and the next mail is claimed, behind twelve as well."""
 
     def look() -> None:
         with closing(KannaderStore(str(other_users_spool), lambda: NOW)) as store:
@@ -681,8 +625,7 @@ def test_a_mail_that_may_not_be_read_is_a_problem(other_users_spool: Path) -> No
 
 
 def test_what_may_not_be_read_is_left_by_recovery(other_users_spool: Path) -> None:
-    """A missing right is no damage: it is reported, dry or not, and nothing is moved; in a closed
-    mail nothing is an orphan or a stale note."""
+    """A missing right is no damage: it is reported, and nothing is moved."""
 
     def recover(name: str, word: str) -> None:
         root = other_users_spool.with_name(f"{word}{CLOSED.index(name)}")
@@ -721,8 +664,7 @@ def test_what_may_not_be_read_is_left_by_recovery(other_users_spool: Path) -> No
 
 
 def test_a_spool_that_is_not_ours_to_write_is_only_shown(other_users_spool: Path) -> None:
-    """In a spool open to everybody, closed to us, or of another user, every edge is refused with
-    the folder, and mails are shown."""
+    """In a spool that we must not write every edge is refused, and mails are shown."""
 
     def refused(why: str, ident: str) -> None:
         with closing(KannaderStore(str(other_users_spool), lambda: NOW)) as other:
@@ -768,13 +710,11 @@ def test_a_mended_mail_is_restored_from_quarantine(
     store.recover()
     where = f".spooldeck/aside/{word}.{task.id}"
     assert "metadata: no JSON" in problems_in(store)[where]
-
     with pytest.raises(Unsupported, match="can never be sent"):
         store.control("put-back", where)
     metadata.write_bytes(whole)
     assert problems_in(store)[where] == "quarantined link: repaired; put it back, or discard it"
     assert store.control("put-back", where) == f"{where}: put back as {word}/{task.id}"
-
     assert found(store, task.id)._replace(rev="") == before._replace(rev="")
     assert problems_in(store) == {} and store.recover() == []
     with pytest.raises(Unsupported, match="no such quarantined link"):
@@ -794,8 +734,7 @@ def test_a_mended_mail_is_restored_from_quarantine(
 def test_only_a_quarantined_link_or_an_orphan_is_discarded(
     kannader: Path, store: KannaderStore, target: str, keeps: str | None, why: str, task: Task
 ) -> None:
-    """A linked mail, a path out of the quarantine, and a mail with another program's file are not
-    discarded, and the forecast refuses them too."""
+    """A linked mail, a path out of the quarantine and foreign files are not discarded."""
     dest = (kannader / "queue" / task.id).resolve()
     if keeps:
         (dest / keeps).write_text("mine")
@@ -809,14 +748,12 @@ def test_only_a_quarantined_link_or_an_orphan_is_discarded(
 
 
 def test_a_second_link_is_not_put_back(kannader: Path, store: KannaderStore, task: Task) -> None:
-    """A quarantined link whose recipient another link leads to stays, and so does one that leads
-    nowhere; without the other link it is put back."""
+    """A quarantined link is put back only if it leads to a recipient that no other link has."""
     queue, folder = kannader / "queue", kannader / ".spooldeck" / "aside"
     folder.mkdir()
     (folder / f"queue.{task.id}.2").symlink_to((queue / task.id).readlink())
     (folder / "queue.x").symlink_to("/etc/passwd")
     (folder / "y").symlink_to("../data")
-
     for name in (f"queue.{task.id}.2", "queue.x", "y", "../../queue", "", "."):
         with pytest.raises(Unsupported):
             store.control("put-back", f".spooldeck/aside/{name}")
@@ -826,29 +763,26 @@ def test_a_second_link_is_not_put_back(kannader: Path, store: KannaderStore, tas
     (queue / "other").unlink()
     (queue / task.id).symlink_to("nowhere")
     store.control("put-back", f".spooldeck/aside/queue.{task.id}.2")
-
     assert names(folder) == {"queue.x", "y"}
     (new,) = names(queue) - {task.id}
     assert mail_format.is_uuid(new) and tasks_in(store)[TO[0]].id == new
 
 
-@pytest.mark.parametrize("moment", [10**13, -(10**12)])
-def test_a_time_that_no_calendar_has_is_no_time(open_kannader: Opener, moment: int) -> None:
+def test_a_time_that_no_calendar_has_is_no_time(open_kannader: Opener) -> None:
     """A link with such a modification time was created at an unknown time."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
         root = Path(place) / "spool"
         make_spool(str(root))
         task = send(store := open_kannader(root=root))
         link = root / "queue" / task.id
-        os.utime(link, (moment, moment), follow_symlinks=False)
-        if link.lstat().st_mtime != moment:
-            pytest.skip("no such time on this file system")
-        assert found(store, task.id).created == 0
+        for moment in (10**13, -(10**12)):
+            os.utime(link, (moment, moment), follow_symlinks=False)
+            if link.lstat().st_mtime != moment:
+                pytest.skip("no such time on this file system")
+            assert found(store, task.id).created == 0
 
 
-def test_an_unknown_envelope_is_not_in_the_description(
-    kannader: Path, store: KannaderStore, task: Task
-) -> None:
+def test_an_unknown_envelope_has_its_form(kannader: Path, store: KannaderStore, task: Task) -> None:
     """An address in an unknown form is shown as the destination; the description names the form."""
     metadata = (kannader / "queue" / task.id / "metadata").resolve()
     metadata.write_bytes(metadata.read_bytes().replace(b'"to":{', b'"to":{"new":1,'))
@@ -870,8 +804,7 @@ def test_the_contents_are_sent_in_wire_form(store: KannaderStore) -> None:
 
 
 def test_a_full_scan_orders_links_of_any_name(open_kannader: Opener, kannader: Path) -> None:
-    """After the peek the mails of a folder come in the order of their ids, with any names;
-    a name that is no text is a problem."""
+    """Mails come in the order of their ids, with any names; what is no text is a problem."""
     store, queue = open_kannader(), kannader / "queue"
     target = (queue / send(store).id).readlink()
     for name in ("zebra", "a", "ä", "Z", "10", "9"):
@@ -885,8 +818,7 @@ def test_a_full_scan_orders_links_of_any_name(open_kannader: Opener, kannader: P
 
 
 def test_our_other_files_in_the_spool_stay(store: KannaderStore, kannader: Path) -> None:
-    """Journal, operators' notes, log and recordings beside the trash are no problem, and neither a
-    scan, a change nor recovery touches them."""
+    """They are no problem, and neither a scan, a change nor recovery touches them."""
     own_folder = kannader / ".spooldeck"
     for word in ("journal", "log", "run", "metrics", "recorder", "mailspool", "suspended"):
         (own_folder / word).mkdir(parents=True)

@@ -4,9 +4,7 @@ import os
 import re
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -27,8 +25,7 @@ from engine.mail.send.delivery_log import DeliveryPaths, Ledger
 from engine.mail.send.suspensions import Suspensions
 from engine.model import Verdict
 from engine.monitor import prometheus, transport_health
-from tests import command
-from tests.demo_places import NFTBAN, demo_of, end, ended, start, until
+from tests.demo_places import NFTBAN, demo_of, until
 from tests.lock_processes import later
 
 
@@ -44,50 +41,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, ps
 def demo(running: tuple[Path, psutil.Process]) -> Path:
     """The folder of the running demo."""
     return running[0]
-
-
-def completed(flowing: Path) -> set[str]:
-    """Ids that the queue's log calls completed."""
-    log = flowing / "log" / "queue.log"
-    return set(re.findall(r"Task completed: (\S+)", log.read_text() if log.exists() else ""))
-
-
-def names(root: Path) -> Counter[str]:
-    """Number of files of each task id anywhere in a spool, withdrawn files included."""
-    files = [*(root / "queue").rglob("*")]
-    withdrawn = (path.name.split(".")[1] for path in files if path.name.startswith("D."))
-    return Counter([*(path.stem for path in files if path.suffix == ".task"), *withdrawn])
-
-
-@pytest.mark.deep
-def test_killed_at_any_moment_it_has_every_task_under_one_name_or_done(tmp_path: Path) -> None:
-    """SIGKILL to all of it: each task that was added is done, or has exactly one name."""
-    demo = tmp_path / "demo"
-    process, _ = start(str(demo), NFTBAN)
-    flowing, wedged = demo / "flowing", demo / "wedged"
-    until(lambda: len(completed(flowing)) >= 10, flowing / "log")
-    children = psutil.Process(process.pid).children(recursive=True)
-    for child in children:
-        with suppress(psutil.NoSuchProcess):  # of a handler, which ended by itself meanwhile
-            child.kill()
-    until(lambda: all(map(ended, children)), flowing)
-
-    added = set((demo / "added").read_text().split())
-    present = names(flowing) + names(wedged)
-    assert max(present.values()) == 1
-    claimed = added - set(present) - completed(flowing)
-    # The last acknowledgement of each of four threads may not have reached the log.
-    log = (flowing / "log" / "queue.log").read_text()
-    assert len(claimed) <= 4
-    assert all(f"Processing task: {ident} " in log for ident in claimed)
-
-    words = ("--root", str(flowing), "--config", str(demo / "spooldeck.yaml"))
-    again = command.run([*words, "queue", "process-next"])
-    assert again.returncode in (0, 1, 3)
-    assert max(names(flowing).values()) == 1
-    assert list((flowing / "queue" / "work").iterdir()) == []
-    assert set(names(flowing)) | completed(flowing) | claimed >= added - set(names(wedged))
-    end(process)
 
 
 def test_more_tasks_than_usual_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,7 @@ from engine.store import Unavailable
 from tests.open_store import open_store
 
 
-def test_a_data_folder_and_a_bare_queue_are_one_place(
-    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_data_folder_is_its_queue(spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch) -> None:
     """A data folder and the queue folder in it lead to the same tasks, however they are written."""
     queue = Path(spool.pending).parent
     data = str(queue.parent)
@@ -23,8 +21,7 @@ def test_a_data_folder_and_a_bare_queue_are_one_place(
 
 
 def test_what_is_no_place_is_unavailable(spool: SpoolFolders, tmp_path: Path) -> None:
-    """A missing folder, a file, a folder without a queue or with a symbolic link for one of its
-    states is named, with what was expected."""
+    """What is missing, no folder, without a queue, or a link is named, with what was expected."""
     data, file = tmp_path / "data", tmp_path / "file"
     file.write_text("")
 

@@ -61,8 +61,7 @@ def leave(store: NftbanStore, *tasks: Task, many: bool = True) -> None:
 @pytest.mark.parametrize("many", [False, True])
 @each("state", [State.ACTIVE, State.DEAD, State.TRASH], spool=new_spool)
 def test_the_folder_goes_with_the_task(spool: SpoolFolders, state: State, many: bool) -> None:
-    """Done, or deleted for good, alone or among many: the body and all marks are gone as well; a
-    task whose mail is gone already leaves all the same."""
+    """Body and marks go too, alone or among many; a mail that is gone keeps no task."""
     mail, store = a_mail(spool), opened(spool)
     task = put(spool, store, mail / "meta.sh", state)
     if state is not State.ACTIVE:
@@ -97,8 +96,11 @@ def test_what_is_no_plain_file_stays(spool: SpoolFolders, mail: Path, tmp_path: 
         ("{spool}/deep/mail-1/meta.sh", "deep/mail-1/meta.sh"),
         ("{spool}/meta.sh", "meta.sh"),
         ("{spool}/mail-link/meta.sh", ""),
+        ("{spool}/mail-1/link.sh", "mail-1/link.sh"),  # not what it leads to
         ("{spool}/mail-1/../mail-1/meta.sh", ""),
+        ("{spool}/mail-1", ""),
         ("{elsewhere}/mail-1/meta.sh", ""),
+        ("mail-1/meta.sh", ""),
     ],
 )
 def test_of_another_payload_the_file_alone_goes(tmp_path: Path, payload: str, goes: str) -> None:
@@ -111,15 +113,19 @@ def test_of_another_payload_the_file_alone_goes(tmp_path: Path, payload: str, go
         (folder / "meta.sh").write_text("m")
         (folder / "body.txt").write_text("b")
     (root / "mail-link").symlink_to(elsewhere / "mail-1")
-    before, store = {*root.rglob("*"), *elsewhere.rglob("*")}, opened(spool)
-    store.swap(put(spool, store, payload.format(spool=root, elsewhere=elsewhere)), None)
-    gone = before - {*root.rglob("*"), *elsewhere.rglob("*")}
-    assert gone == ({root / goes} if goes else set())
+    (root / "mail-1" / "link.sh").symlink_to(elsewhere / "meta.sh")
+    before = {*root.rglob("*"), *elsewhere.rglob("*")}
+    named = payload.format(spool=root, elsewhere=elsewhere)
+    for mail_spool, gone in (("", ""), (spool.mail_spool, goes)):
+        store = opened(spool, mail_spool=mail_spool)
+        store.swap(put(spool, store, named), None)
+        assert list(store.scan()) == []
+        left = {*root.rglob("*"), *elsewhere.rglob("*")}
+        assert before - left == ({root / gone} if gone else set())
 
 
 def test_a_task_weighs_what_would_go_with_it(spool: SpoolFolders, mail: Path) -> None:
-    """Its own file and the plain files of its mail; what would stay does not count, and beside
-    another payload nothing does."""
+    """Its own file and the plain files of its mail; beside another payload nothing counts."""
     big = mail.parent / "big"
     big.write_bytes(b"x" * 100_000)
     (mail / "link").symlink_to(big)
@@ -157,8 +163,7 @@ def tasks_in(store: NftbanStore, state: State) -> list[Task]:
 def test_a_mail_stays_for_the_other_task_that_names_it(
     spool: SpoolFolders, state: State, file: str, many: bool
 ) -> None:
-    """A task that is deleted for good takes no unsent mail from another; the last one takes it
-    along, be it in one lot with the first."""
+    """A deleted task takes no unsent mail from another; the last one takes it along."""
     mail, store = a_mail(spool, sent=False), opened(spool)
     gone = put(spool, store, mail / file, state)
     other, before = add(store, mail / "meta.sh"), names(mail)
@@ -168,7 +173,6 @@ def test_a_mail_stays_for_the_other_task_that_names_it(
     assert claimed.id == other.id
     leave(store, claimed)
     assert not mail.exists()
-
     mail = a_mail(spool, sent=False)
     first, second = put(spool, store, mail / "meta.sh", state), add(store, mail / "meta.sh")
     store.swap(second, second._replace(state=State.TRASH))
@@ -209,19 +213,15 @@ def test_a_task_that_moves_while_it_is_looked_for_is_found(
         return guarded(name, dir_fd)
 
     monkeypatch.setattr(files, "open_guarded", moved)
-
     named = store.find_named_payloads([str(meta), "/elsewhere"])
-
     assert list(named) == [str(meta)]
     assert store.count_tasks()[State.PENDING] == 2
 
 
 def test_what_is_done_is_removed_without_reading_others(
-    spool: SpoolFolders, mail: Path, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, store: NftbanStore, mail: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An outcome costs the same in a full queue: after a success, and for what is marked as sent,
-    no task file of another user is read."""
-    store = opened(spool)
+    """After a success, and for what is marked as sent, no other task file is read."""
     dead = put(spool, store, mail / "meta.sh", State.DEAD)
     meta = mail.with_name("mail-20261120T094604Z-00000000") / "meta.sh"
     meta.parent.mkdir()
@@ -235,11 +235,9 @@ def test_what_is_done_is_removed_without_reading_others(
 
 
 def test_many_payloads_are_searched_for_in_one_scan(
-    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, store: NftbanStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Deleting many tasks for good reads the queue once; where that is refused, for the lock of our
-    folder is held, the tasks leave and their mails stay."""
-    store = opened(spool)
+    """The queue is read once; where that is refused the tasks leave and their mails stay."""
 
     def trashed(count: int) -> list[Task]:
         for number in range(count):
@@ -276,8 +274,7 @@ def test_many_payloads_are_searched_for_in_one_scan(
 def test_a_power_cut_after_a_delivery_brings_no_mail_back_unmarked(
     spool: SpoolFolders, mail: Path, many: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The task's removal is on the disk before its mail goes, and the mail's before its mark goes;
-    where the disk does not confirm it, mail and mark stay."""
+    """Task, mail and mark go in this order, each when the disk has confirmed the one before."""
     store = opened(spool, durable=True)
     task = put(spool, store, mail / "meta.sh")
     steps: list[str] = []

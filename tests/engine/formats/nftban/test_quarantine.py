@@ -44,6 +44,12 @@ GOOD = Task("20261120T094115Z-job-00000009", "job", State.PENDING, 1_795_170_000
 """Follows the broken files, and has to be taken all the same."""
 
 
+@pytest.fixture
+def store(spool: SpoolFolders) -> NftbanStore:
+    """The store of the spool, when all that is there has been as it is for a minute."""
+    return opened(spool, later)
+
+
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make that")
 
 
@@ -74,6 +80,7 @@ def _mode(mode: int, owner: int = -1) -> Callable[[Path], None]:
 
 LINK, DEVICE = "a symbolic link, not followed", "a device, not a task file"
 NAMING = "not named like a task: expected ID.task"
+COMMAND = FILE.replace(b"a job", b"$(id)")
 
 ENTRIES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "FIFO": (NAME, os.mkfifo, "a FIFO, not a task file"),
@@ -83,6 +90,9 @@ ENTRIES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "disk": (NAME, _node(stat.S_IFBLK, 7, 0), DEVICE),
     "gigabyte": (NAME, _sparse, "1,073,741,824 bytes, expected at most 65,536"),
     "empty": (NAME, lambda path: path.write_bytes(b""), "empty: a write was interrupted"),
+    "a command": (NAME, lambda path: path.write_bytes(COMMAND), "line 3: TASK_DESCRIPTION has an"),
+    "no UTF-8": (NAME, lambda path: path.write_bytes(FILE.replace(b"j", b"\xff")), "not UTF-8 at"),
+    "torn": (NAME, lambda path: path.write_bytes(FILE[:-1]), "no newline at its end"),
     "newline": ("0\nx.task", _mode(0o640), NAMING),
     "escape": ("0\x1b[2J.task", _mode(0o640), NAMING),
     "no text": ("0\udcff\udc80.task", _mode(0o640), NAMING),
@@ -108,8 +118,7 @@ UNTRUSTED: list[tuple[Callable[[Path], object], str]] = [
 
 @pytest.mark.parametrize("kinds", ["all else", *(pytest.param(k, marks=needs_root) for k in ROOTS)])
 def test_what_is_no_task_file_is_quarantined(tmp_path: Path, kinds: str) -> None:
-    """It is refused for its reason, the next task is claimed in the same run, and it is renamed out
-    of the way unchanged, with its name, its reason and the time beside it."""
+    """It is refused for its reason, renamed out of the way unchanged, and stops no claim."""
     chosen = [kind for kind in ENTRIES if kind not in ROOTS] if kinds == "all else" else [kinds]
     for number, kind in enumerate(chosen):
         spool = new_spool(tmp_path / str(number))
@@ -140,6 +149,8 @@ def quarantine_entry(kind: str, spool: SpoolFolders, store: NftbanStore) -> None
     assert (claimed, names(spool.pending), count) == ([GOOD.id], [], [1])
     assert message.startswith(f"pending/{escape_name(name)}: {reason}") and message.isprintable()
     assert names(corrupt) == [aside.name, f"{aside.name}.why"]
+    why = parse_assignments((corrupt / f"{aside.name}.why").read_bytes(), lambda key: True)
+    assert set(why) == {f"CORRUPT_{word}" for word in ("NAME", "STATE", "EPOCH", "BY", "REASON")}
     assert re.fullmatch(r"[A-Za-z0-9_:][A-Za-z0-9_:.-]*", aside.name)
     for fact in ("st_ino", "st_mode", "st_size", "st_uid"):
         assert getattr(now, fact) == getattr(was, fact)
@@ -158,8 +169,7 @@ def quarantine_entry(kind: str, spool: SpoolFolders, store: NftbanStore) -> None
 def test_what_is_not_trusted_stays_and_is_reported_once(
     spool: SpoolFolders, make: Callable[[Path], object], reason: str
 ) -> None:
-    """Files with a wrong mode, owner or link are never moved: one line for all of a kind has their
-    number and the command that corrects them; after it, the tasks are claimed."""
+    """One line for all of a kind has their number and the command that corrects them."""
     store, ids = opened(spool, later), [a_task(n).id for n in range(3)]
     for ident in ids:
         make(path := Path(spool.pending, f"{ident}.task"))
@@ -176,13 +186,11 @@ def test_what_is_not_trusted_stays_and_is_reported_once(
         assert taken(store, later()) == ids
 
 
-def test_a_round_of_quarantine_is_bounded(spool: SpoolFolders) -> None:
-    """A round moves at most a hundred files, and none once it is over; the next one goes on, and a
-    file that was completed meanwhile is claimed and not moved."""
+def test_a_round_of_quarantine_is_bounded(spool: SpoolFolders, store: NftbanStore) -> None:
+    """A round moves at most a hundred files; one that was completed meanwhile is claimed."""
     broken = [a_task(number).id for number in range(250)]
     for ident in broken:
         Path(spool.pending, f"{ident}.task").write_bytes(b"")
-    store = opened(spool, later)
     assert taken(store, later()) == []
     assert (store.quarantine_broken(is_over=lambda: True), store.has_broken) == ([], True)
     assert (len(store.quarantine_broken()), store.has_broken) == (100, True)
@@ -216,8 +224,7 @@ def test_what_is_no_task_file_is_never_moved(spool: SpoolFolders, kind: str) -> 
 
 
 def test_what_may_still_be_written_is_left(spool: SpoolFolders) -> None:
-    """The real program writes in place: what changed within the last minute is not quarantined,
-    with any modification time, and what it has finished since is claimed."""
+    """What changed within the last minute is not quarantined; once finished it is claimed."""
     path = Path(spool.pending, NAME)
     for age, moved in ((59.0, False), (61.0, True)):
         path.write_bytes(b"")
@@ -234,12 +241,11 @@ def test_what_may_still_be_written_is_left(spool: SpoolFolders) -> None:
 
 
 def test_a_file_written_during_its_quarantine_goes_back(
-    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, store: NftbanStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What another process writes between our check and our move is put back as it is now."""
     path = Path(spool.pending, NAME)
     path.write_bytes(b"")
-    store = opened(spool, later)
     taken(store, later())
     just_before(monkeypatch, lambda: path.write_bytes(FILE))
     assert store.quarantine_broken() == []
@@ -247,21 +253,17 @@ def test_a_file_written_during_its_quarantine_goes_back(
     assert names(Path(spool.staging_dir, "corrupt")) == []
 
 
-def test_a_broken_file_in_work_is_quarantined(spool: SpoolFolders) -> None:
-    """A file torn in work/ is quarantined; a foreign name there stays, and so does a folder that is
-    called like a task, which is reported once."""
+def test_a_broken_file_in_work_is_quarantined(spool: SpoolFolders, store: NftbanStore) -> None:
+    """A torn file is quarantined; foreign names and folders stay, a folder is reported once."""
     Path(spool.work, NAME).write_bytes(FILE[:60])
     Path(spool.work, "notes").write_bytes(b"")
     folder = Path(spool.pending, f"{a_task(3).id}.task")
     folder.mkdir()
     (folder / "kept").write_text("precious")
-    store = opened(spool, later)
     store.swap(None, GOOD)
-
     assert taken(store, later()) == [GOOD.id]
     first, second = sorted(store.quarantine_broken())
     taken(store, later())
-
     assert first == f"pending/{folder.name}: a folder, not a task file; not moved"
     assert second.startswith(f"work/{NAME}: no newline at its end")
     assert store.quarantine_broken() == []
@@ -269,26 +271,10 @@ def test_a_broken_file_in_work_is_quarantined(spool: SpoolFolders) -> None:
     assert names(spool.work) == [f"{GOOD.id}.task", "notes"]
 
 
-def test_good_tasks_are_never_quarantined(spool: SpoolFolders, tmp_path: Path) -> None:
-    """Neither our own claims nor another worker's files in work/ are broken; where every file is
-    sound not even a folder is made."""
-    Path(spool.work, NAME).write_bytes(FILE)
-    store = opened(spool, later)
-    store.swap(None, GOOD)
-    for _ in "12":
-        taken(store, later())
-    assert store.quarantine_broken() == []
-    assert names(spool.work) == [NAME, f"{GOOD.id}.task"]
-    assert not Path(spool.staging_dir, "corrupt").exists()
-    empty = opened(new_spool(tmp_path / "other"), later)
-    assert (taken(empty, later()), empty.quarantine_broken()) == ([], [])
-
-
-def test_many_broken_files_stop_no_claim(spool: SpoolFolders) -> None:
+def test_many_broken_files_stop_no_claim(spool: SpoolFolders, store: NftbanStore) -> None:
     """Of two with one name to show, each keeps its own; the good one comes between them."""
     for number in range(50):
         Path(spool.pending, f"0\x01{chr(ord('A') + number)}.task").write_bytes(b"")
-    store = opened(spool, later)
     store.swap(None, GOOD)
     assert taken(store, later()) == [GOOD.id]
     assert len(store.quarantine_broken()) == 50
@@ -297,8 +283,7 @@ def test_many_broken_files_stop_no_claim(spool: SpoolFolders) -> None:
 
 
 def test_a_folder_open_to_a_group_takes_its_members_tasks(spool: SpoolFolders) -> None:
-    """In a folder open to a group, a file that carries the group is its members' work; in one open
-    to everybody nothing is done, and the command to close it is reported."""
+    """With its group it is its members' work; open to everybody, nothing is done."""
     path = Path(spool.pending, NAME)
     if os.geteuid() == 0:  # only root can give files away
         os.chown(spool.pending, 0, 4321)
@@ -312,79 +297,12 @@ def test_a_folder_open_to_a_group_takes_its_members_tasks(spool: SpoolFolders) -
     assert refused == {f"{spool.pending} is writable by all users: {remedy}"}
 
 
-KEY = "TASK_DESCRIPTION"
-ROW = b'TASK_DESCRIPTION="a job"'
-
-
-def with_row(text: str | bytes) -> bytes:
-    """A task file with another third line."""
-    return FILE.replace(ROW, text if isinstance(text, bytes) else text.encode())
-
-
-REFUSED: list[tuple[bytes, str]] = [
-    (with_row(f'{KEY}="$(id)"'), f"line 3: {KEY} has an unescaped $"),
-    (with_row(f'{KEY}="\x1b[2J"'), f"line 3: {KEY} has a control character"),
-    (with_row(ROW.replace(b"job", b"j\xffb")), "not UTF-8 at byte"),
-    (FILE[:-1], "no newline at its end: a write was interrupted"),
-    (FILE + b'LD_PRELOAD="/tmp"\n', "line 9: unknown key LD_PRELOAD"),
-]
-"""What a file says, and what is said of it; the whole list is in the tests of the form."""
-
-
-@each(("data", "reason"), REFUSED, spool=new_spool)
-def test_what_shells_read_otherwise_is_moved(spool: SpoolFolders, data: bytes, reason: str) -> None:
-    """Nothing in it is expanded, the reason names line or field, the next task comes in the same
-    run, and the file goes out of the way as it is."""
-    Path(spool.pending, NAME).write_bytes(data)
-    store = opened(spool, later)
-    store.swap(None, GOOD)
-    problems, claimed = problems_in(store), taken(store, later())
-    assert len(store.quarantine_broken()) == 1
-    assert problems[f"pending/{NAME}"].startswith(reason), problems
-    (aside,), corrupt = store.list_quarantined(), Path(spool.staging_dir, "corrupt")
-    assert (claimed, (corrupt / aside.name).read_bytes()) == ([GOOD.id], data)
-    why = parse_assignments((corrupt / f"{aside.name}.why").read_bytes(), lambda key: True)
-    assert set(why) == {f"CORRUPT_{word}" for word in ("NAME", "STATE", "EPOCH", "BY", "REASON")}
-
-
-ACCEPTED: list[tuple[bytes, dict[str, object]]] = [
-    (b"\n# a comment\n \t\n" + FILE, {"description": "a job"}),
-    (with_row(f'{KEY}="v" # why'), {"description": "v"}),
-    (with_row(f'{KEY}="\\\\ \\" \\$ \\`"'), {"description": '\\ " $ `'}),
-    (with_row(f'{KEY}="a\\nb"'), {"description": "a\\nb"}),
-    (FILE + b'TASK_NEW="x"\n', {"extra": {"TASK_NEW": "x"}}),
-    (FILE.replace(b'TYPE="job"', b'TYPE="x_9"'), {"kind": "x_9"}),
-    (FILE.replace(b'RETRIES="0"', b'RETRIES="999999999999"'), {"attempts": 999_999_999_999}),
-    (FILE.replace(b'PAYLOAD_FILE=""', b'PAYLOAD_FILE="/etc/passwd"'), {"payload": "/etc/passwd"}),
-    (FILE.replace(b'PAYLOAD_FILE=""', b'PAYLOAD_FILE="/a/../b"'), {"payload": "/a/../b"}),
-]
-
-
-@each(("data", "values"), ACCEPTED, spool=new_spool)
-def test_what_every_shell_reads_alike_is_taken(
-    spool: SpoolFolders, data: bytes, values: dict[str, object]
-) -> None:
-    """All that the contract's form allows is a task, and says what a shell would read; to which
-    files it may lead is asked where it is run."""
-    Path(spool.pending, NAME).write_bytes(data)
-    store = opened(spool, later)
-    (task,) = store.take(later(), "me", 1)
-    assert {key: getattr(task, key) for key in values} == values
-    assert (Path(spool.work, NAME).read_bytes(), store.quarantine_broken()) == (data, [])
-
-
-@each("payload", ["{}/secret", "{}/data/mailspool/../../secret"])
 def test_a_task_that_names_a_file_elsewhere_is_never_run_with_it(
-    tmp_path: Path, payload: str
+    spool: SpoolFolders, tmp_path: Path
 ) -> None:
-    """It is a task for every reader, but no handler gets it: it dies at once, for that reason, and
-    when it leaves for good the file that it names stays."""
-    spool, secret, named = (
-        new_spool(tmp_path / "data"),
-        tmp_path / "secret",
-        payload.format(tmp_path),
-    )
-    secret.write_text("precious")
+    """It is a task, but no handler gets it: it dies at once, and the file that it names stays."""
+    (secret := tmp_path / "secret").write_text("precious")
+    named = f"{tmp_path}/data/mailspool/../../secret"
     data = FILE.replace(b'PAYLOAD_FILE=""', f'PAYLOAD_FILE="{named}"'.encode())
     Path(spool.pending, NAME).write_bytes(data)
     store, started = opened(spool, time.time), list[Task]()
@@ -398,26 +316,24 @@ def test_a_task_that_names_a_file_elsewhere_is_never_run_with_it(
 
 
 def test_a_payload_elsewhere_is_not_added(spool: SpoolFolders) -> None:
-    """Only a plain path below the mail spool, through existing folders and no links, is taken, even
-    of a payload still to be written; of many added together the others are stored."""
-    Path(spool.mail_spool, "ln").symlink_to("/etc")
-    store, plainly = opened(spool), ("/etc/passwd", "mail-1/meta.sh", "{mail}", "{mail}-old/x")
-    for number, (broken, message) in enumerate(
-        {
-            **dict.fromkeys(plainly, "is not a plain path below"),
-            "{mail}/ln/x": "is behind ln, a symbolic link",
-            "{mail}/ln": "is a symbolic link",
-            "{mail}/mail-9/x": "cannot be reached: mail-9: No such file or directory",
-            **dict.fromkeys(("/a/../b", "/a//b", "/a/./b", "/a/b/", "../b", "/é", "/a\nb"), ""),
-        }.items()
+    """Only a path below the mail spool, through existing folders, is taken."""
+    store = opened(spool)
+    for number, (payload, message) in enumerate(
+        (
+            ("/etc/passwd", "is not a plain path below"),
+            (
+                f"{spool.mail_spool}/mail-9/x",
+                "cannot be reached: mail-9: No such file or directory",
+            ),
+            ("/a\nb", ""),
+        )
     ):
-        task, good = a_task(payload=broken.format(mail=spool.mail_spool)), a_task(100 + number)
-        with naming(broken):
-            with pytest.raises(Exception, match=f"payload path .*{message}"):
-                store.swap(None, task)
-            refused, added = store.swap_all([Move(None, task), Move(None, good)])
-            assert isinstance(refused.error, Unsupported) and added.error is None
-            assert names(spool.pending)[-1] == f"{good.id}.task"
+        task, good = a_task(payload=payload), a_task(100 + number)
+        with pytest.raises(Exception, match=f"payload path .*{message}"):
+            store.swap(None, task)
+        refused, added = store.swap_all([Move(None, task), Move(None, good)])
+        assert isinstance(refused.error, Unsupported) and added.error is None
+        assert names(spool.pending)[-1] == f"{good.id}.task"
     assert NAME not in names(spool.pending)
     payload = f"{spool.mail_spool}/meta.sh"
     assert not store.has_payload(payload)
@@ -425,8 +341,11 @@ def test_a_payload_elsewhere_is_not_added(spool: SpoolFolders) -> None:
     assert NAME in names(spool.pending)
 
 
+Aside = Callable[..., Path]
+
+
 @pytest.fixture
-def quarantined(spool: SpoolFolders) -> Callable[..., Path]:
+def quarantined(spool: SpoolFolders) -> Aside:
     """Have a torn file quarantined; its path there."""
 
     def aside(word: str = "pending", name: str = NAME) -> Path:
@@ -440,19 +359,15 @@ def quarantined(spool: SpoolFolders) -> Callable[..., Path]:
 
 
 @pytest.mark.parametrize("word", ["pending", "work"])
-def test_a_mended_file_is_a_task_again(
-    spool: SpoolFolders, quarantined: Callable[..., Path], word: str
-) -> None:
-    """A file that is still broken stays, with the line that is wrong; a mended one goes back into
-    pending/ under its own name, byte for byte, for its folder's owner, and its reason goes."""
+def test_a_mended_file_is_a_task_again(spool: SpoolFolders, quarantined: Aside, word: str) -> None:
+    """Still broken it stays; mended it goes back under its own name, byte for byte."""
     path = quarantined(word)
     store = opened(spool)
-    path.write_bytes(FILE.replace(b"a job", b"$(id)"))
+    path.write_bytes(COMMAND)
     with pytest.raises(Refused, match=r"^line 3: TASK_DESCRIPTION has an unescaped \$"):
         store.restore_quarantined(path.name)
     assert names(path.parent) == [path.name, f"{path.name}.why"]
     assert names(spool.pending) == []
-
     (path.parent / "new").write_bytes(FILE)  # as an editor does
     (path.parent / "new").rename(path)
     if os.geteuid() == 0:
@@ -466,9 +381,7 @@ def test_a_mended_file_is_a_task_again(
     assert taken(store, later()) == [IDENT]
 
 
-def test_no_quarantined_file_is_put_over_a_task(
-    spool: SpoolFolders, quarantined: Callable[..., Path]
-) -> None:
+def test_no_quarantined_file_is_put_over_a_task(spool: SpoolFolders, quarantined: Aside) -> None:
     """A task that has taken its id since stays, in any state, and so does the file."""
     path = quarantined()
     path.write_bytes(FILE)
@@ -482,11 +395,8 @@ def test_no_quarantined_file_is_put_over_a_task(
         assert Path(f"{path}.why").exists()
 
 
-def test_only_a_name_in_quarantine_is_put_back(
-    spool: SpoolFolders, quarantined: Callable[..., Path]
-) -> None:
-    """A name that leads elsewhere, or nowhere, is refused and nothing moves; a file whose own name
-    was no task's has none to go back to."""
+def test_only_a_name_in_quarantine_is_put_back(spool: SpoolFolders, quarantined: Aside) -> None:
+    """A name that leads elsewhere or nowhere, or was no task's, is refused; nothing moves."""
     path = quarantined()
     path.write_bytes(FILE)
     Path(spool.pending, "good.task").write_bytes(FILE)
@@ -497,7 +407,6 @@ def test_only_a_name_in_quarantine_is_put_back(
             with pytest.raises(Unsupported):
                 opened(spool).restore_quarantined(name.format(path.name))
             assert path.exists() and names(spool.pending) == ["good.task"]
-
     Path(spool.pending, "good.task").unlink()
     other = quarantined(name="a b.task")
     other.write_bytes(FILE)
@@ -507,7 +416,7 @@ def test_only_a_name_in_quarantine_is_put_back(
 
 
 def test_without_a_sound_reason_a_file_stays_in_quarantine(
-    spool: SpoolFolders, quarantined: Callable[..., Path], tmp_path: Path
+    spool: SpoolFolders, quarantined: Aside, tmp_path: Path
 ) -> None:
     """Where no file records where it came from, the file is listed and stays."""
     path, store = quarantined(), opened(spool)
@@ -528,9 +437,7 @@ def test_without_a_sound_reason_a_file_stays_in_quarantine(
 
 
 @pytest.mark.parametrize(("age", "locked", "kept"), [(0, 0, 1), (61, 0, 0), (61, 1, 1)])
-def test_a_reason_whose_file_never_came_is_removed(
-    spool: SpoolFolders, age: int, locked: int, kept: int
-) -> None:
+def test_a_lone_reason_is_removed(spool: SpoolFolders, age: int, locked: int, kept: int) -> None:
     """Left by a process that ended there, it goes after a minute; one whose flock is held stays."""
     corrupt = Path(spool.staging_dir, "corrupt")
     corrupt.mkdir(parents=True)

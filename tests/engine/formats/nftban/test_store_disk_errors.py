@@ -1,5 +1,4 @@
-"""A disk that refuses, a process that stops, a folder that is replaced: nothing is lost, and
-nothing is said that does not hold."""
+"""A disk that refuses, a process that stops, a folder that is replaced: nothing is lost."""
 
 import errno
 import fcntl
@@ -68,8 +67,7 @@ def stopped_with(path: Path) -> Iterator[None]:
 
 
 def test_a_stopped_process_blocks_no_other(spool: SpoolFolders) -> None:
-    """A wait for the staging lock lasts as long as it was told, then says so; nothing
-    has moved, or recovery knows where it goes."""
+    """A wait for the staging lock ends after its time; recovery finishes what was moving."""
     store = NftbanStore(spool, lambda: NOW, patience=0.05)
     task = put(store, State.ACTIVE)
     with stopped_with(Path(spool.staging_dir, ".lock")):
@@ -156,8 +154,7 @@ def refusing(number: int = errno.EIO, after: int = 0) -> tuple[Callable[[int], N
     spool=new_spool,
 )
 def test_no_disk_error_is_raw(spool: SpoolFolders, name: str, state: State, number: int) -> None:
-    """Under any error of a call, add, take, change, finish and recover raise their own errors, and
-    the task is there once."""
+    """Under any error of a call each act raises its own errors, and the task is there once."""
     if os.geteuid() == 0:
         for folder in (spool.pending, spool.work, spool.dlq):
             os.chown(folder, 65534, 65534)  # so that files are given away
@@ -217,8 +214,7 @@ def test_out_of_descriptors_nothing_is_broken(spool: SpoolFolders) -> None:
 
 
 def test_a_bad_block_stops_no_queue(spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file on a bad block is passed by, stays, and is named once; when no file can be read, that
-    is reported. A claim that cannot be confirmed is given back."""
+    """It is passed by and named once; a claim that cannot be confirmed is given back."""
     store = opened(spool)
     for number in range(3):
         store.swap(None, a_task(number))
@@ -371,9 +367,7 @@ VERBS: dict[str, tuple[State | None, str | None, Callable[[Task], Task | None]]]
 @pytest.mark.parametrize("within", [False, True])
 @pytest.mark.parametrize("verb", VERBS)
 @each("word", ["pending", "work", "dlq", ".spooldeck", "all"], spool=new_spool)
-def test_a_verb_works_on_the_folders_of_the_path(
-    spool: SpoolFolders, verb: str, within: bool, word: str
-) -> None:
+def test_a_verb_works_by_the_path(spool: SpoolFolders, verb: str, within: bool, word: str) -> None:
     """A folder replaced before a verb, or within it before its first move: what is reported as done
     is seen by way of the path, else it is reported as not done; the task is there at most once."""
     (state, goal, new), store, queue = VERBS[verb], opened(spool), Path(spool.pending).parent

@@ -32,8 +32,7 @@ def moved(store: NftbanStore, change: Callable[[Task], Task | None]) -> None:
 
 
 def test_data_stays_in_place_until_its_task_is_gone(spool: SpoolFolders) -> None:
-    """It has the id of its task as its name, stays while that moves to any state and back, and is
-    removed with the task, done or deleted."""
+    """It stays while its task moves to any state and back, and is removed with the task."""
     store = opened(spool)
     path = added(store)
     assert path == Path(spool.pending).parent / "data" / IDENT
@@ -60,8 +59,7 @@ def test_data_stays_in_place_until_its_task_is_gone(spool: SpoolFolders) -> None
 
 
 def test_a_spool_that_was_moved_has_its_data(spool: SpoolFolders) -> None:
-    """Where the folder of a queue has another path than when a task was added, its data is found
-    and removed there all the same."""
+    """Where the folder of a queue has another path now, its data is found and removed there."""
     added(opened(spool))
     queue = Path(spool.pending).parent
     moved_to = queue.rename(queue.with_name("moved"))
@@ -75,10 +73,8 @@ def test_a_spool_that_was_moved_has_its_data(spool: SpoolFolders) -> None:
     assert names(moved_to / "data") == []
 
 
-def test_data_of_another_task_is_no_payload(spool: SpoolFolders) -> None:
-    """A new task cannot name the data of another one; if another program added such a task, the
-    data stays when it is done."""
-    store = opened(spool)
+def test_data_of_another_task_is_no_payload(spool: SpoolFolders, store: NftbanStore) -> None:
+    """No new task can name it; it stays when a task of another program that names it is done."""
     path = added(store)
     with pytest.raises(Unsupported, match="is not a plain path below"):
         store.swap(None, a_task(2, payload=str(path)))
@@ -137,9 +133,8 @@ def test_orphans_are_old_data_without_any_file_of_a_task(spool: SpoolFolders) ->
         orphans(task_data.ORPHAN_SECONDS + 1)
 
 
-def test_data_that_is_being_written_is_no_orphan(spool: SpoolFolders) -> None:
+def test_data_that_is_being_written_is_no_orphan(spool: SpoolFolders, store: NftbanStore) -> None:
     """However long its source is silent, as a slow program in a pipe may be."""
-    store = opened(spool)
     folder = Path(spool.pending).parent / "data"
     found: list[list[str]] = []
 
@@ -163,10 +158,8 @@ def keyed(number: int, key: str) -> Task:
     return task._replace(extra={task_format.KEY_FIELD: key} if key else EMPTY)
 
 
-def test_a_key_is_added_once_while_one_waits(spool: SpoolFolders) -> None:
-    """A task with the key that is pending, delayed, held or being moved there keeps another one
-    out, of the same group too; one that runs, is dead or in the trash does not."""
-    store = opened(spool)
+def test_a_key_is_added_once_while_one_waits(spool: SpoolFolders, store: NftbanStore) -> None:
+    """One that is pending, delayed, held or being moved there keeps another one out."""
     store.swap(None, keyed(1, "k"))
     ident = keyed(1, "k").id
     assert there(store, ident).extra == {"TASK_KEY": "k"}
@@ -193,9 +186,8 @@ def test_a_key_is_added_once_while_one_waits(spool: SpoolFolders) -> None:
     assert isinstance(store_one(store, keyed(8, "k")), KeyWaits)
 
 
-def test_a_name_like_a_key_is_none(spool: SpoolFolders) -> None:
+def test_a_name_like_a_key_is_none(store: NftbanStore) -> None:
     """Ids of other programs with a k before the first hyphen have no key."""
-    store = opened(spool)
     for ident in ("task-1", "task-2", "20261120T094115Zk-job-1", "20261120T094116Zk-job-1"):
         store.swap(None, a_task()._replace(id=ident))
     assert task_format.mark_in_name(keyed(1, "k").id) == task_format.mark_of_key("k")

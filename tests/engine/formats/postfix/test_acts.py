@@ -16,6 +16,7 @@ from engine.operations.trash import SINCE_KEY
 from engine.programs.prefix import HERE
 from engine.system.run_program import ProgramEnd
 from engine.verbs import VERBS, edges_of
+from tests.tables import each
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -40,7 +41,7 @@ def transcripts() -> dict[str, ProgramEnd]:
     return ends
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "verb", "done", "is_complete"),
     [
         ("postsuper -h - 4D9752DA018 DEADBEEF123", HOLD, [], True),
@@ -80,7 +81,7 @@ def a_task(state: State, word: str = "", **extra: str) -> Task:
     return task._replace(recipients=("u@far.example",))
 
 
-@pytest.mark.parametrize(
+@each(
     ("task", "queue"),
     [
         (a_task(P), "deferred"),
@@ -96,7 +97,7 @@ def test_a_task_is_in_a_queue(task: Task, queue: str) -> None:
     assert acts.queue_of(task) == queue
 
 
-@pytest.mark.parametrize(
+@each(
     ("task", "end", "why"),
     [
         (a_task(P), H, ""),
@@ -134,7 +135,7 @@ OLD = "past the lifetime of 5d: returned after one attempt; Q renews it"
 DAY = 86400.0
 
 
-@pytest.mark.parametrize(
+@each(
     ("verb", "state", "ages", "warnings"),
     [
         ("release", H, (1, 5), ["tried at"]),
@@ -159,18 +160,15 @@ def test_a_plan_counts_the_messages_past_their_lifetime(
     assert not [text for text in warnings_of(verb, delivered, INSTANCE, target) if "past" in text]
 
 
-def test_bounces_have_a_lifetime_of_their_own() -> None:
-    """By bounce_queue_lifetime, in days without a unit, never longer than the other one."""
+def test_a_plan_counts_bounces_and_deliveries() -> None:
+    """Bounces by a lifetime of their own, never longer than the other one, in days without a unit;
+    active messages by the processes that deliver them."""
     tasks = [a_task(H)._replace(created=98.5 * DAY, sender=one) for one in ("<>", "a@b")]
     for setting, is_counted in (("1", True), ("1d", True), ("9d", False)):
         instance = INSTANCE._replace(settings=TIMES | {"bounce_queue_lifetime": setting})
         _, *counted = warnings_of("release", tasks, instance)
         start = "1 without a sender past the lifetime of 1d: dropped after one attempt"
         assert [text.startswith(start) for text in counted] == [True] * is_counted
-
-
-def test_a_plan_counts_the_messages_in_delivery() -> None:
-    """A plan to hold active messages has the number of those that a process delivers."""
     waits = a_task(A)._replace(created=100 * DAY)
     busy = waits._replace(word="delivering", lease=Lease("PID 77", 0.0))
     assert warnings_of("hold", [waits], INSTANCE) == []

@@ -41,7 +41,6 @@ def test_an_instance_that_runs(postfix: PostfixInstance) -> None:
     assert "-X defer_transports" in found["settings"][0].fix
     assert "running, PID" in found["running"][0].problem
     assert any("short ids" in one.problem for one in found["settings"])
-
     (path,) = postfix.queue.glob(f"deferred/*/{ident}")
     damaged = postfix.queue / "corrupt" / ident
     path.rename(damaged)

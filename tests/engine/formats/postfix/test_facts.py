@@ -5,8 +5,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from engine.formats.base.format import Setup
 from engine.formats.postfix import facts
 from engine.formats.postfix.facts import ListingCounts, count_listing, count_marks
@@ -18,6 +16,7 @@ from engine.programs.prefix import HERE
 from engine.programs.server_watch import LogEnd, ServerProcess
 from tests.postfix_server import SINK_DOMAIN, PostfixInstance, errors, new_instance
 from tests.store_contents import found
+from tests.tables import each
 
 EMPTY = dict.fromkeys(facts.QUEUES.values(), 0)
 QUIET = ListingCounts(EMPTY)
@@ -56,7 +55,7 @@ def instance_of(**settings: str) -> Instance:
     return Instance("/etc/mta", HERE, "/usr/sbin/", SETTINGS | settings, uid=0, device=None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("counts", "warning"),
     [
         ({}, ""),
@@ -91,7 +90,7 @@ def test_a_warning_about_messages_names_their_state() -> None:
     assert figures.warned_states.keys() < {*figures.warnings}
 
 
-@pytest.mark.parametrize(
+@each(
     ("end", "warning"),
     [
         (LogEnd(), ""),
@@ -129,7 +128,6 @@ def test_domains_of_suspended_destinations_are_counted() -> None:
     assert (of_two_states.suspended, of_two_states.suspended_state) == (2, None)
     expired = {"A": records["A"].replace(b"d5", b'd5, "message_size": 9, "forced_expire": true')}
     assert count_listing(expired, [], ["A"]).suspended_state is None
-
     assert (counts.suspended, counts.destinations) == (1, (("x.test", 1),))
     assert (counts.queues["deferred"], counts.queues["hold"], counts.delivered) == (1, 1, 1)
     assert counts.waiting == 1
@@ -141,8 +139,9 @@ def test_marks_without_their_message_are_counted() -> None:
     assert count_marks(marks, {"A"}) == ((1,), (2,))
 
 
-def test_a_running_instance_has_its_pid_and_start(postfix: PostfixInstance) -> None:
-    """Its master process is named with its start, and the waiting messages by queue."""
+def test_a_running_and_a_stopped_instance_are_known(postfix: PostfixInstance) -> None:
+    """A running one by its process; once it is stopped, its old PID file proves that,
+    and the listing without that file."""
     postfix.deferred(2)
     log, figures = postfix.log(), figures_of(postfix)
     assert postfix.log() == log  # nothing is written into it
@@ -155,11 +154,6 @@ def test_a_running_instance_has_its_pid_and_start(postfix: PostfixInstance) -> N
     assert text.startswith(f"Postfix delivers: running, PID {pid}, since ")
     assert dict(figures.rows)["queues"] == "deferred 2"
     assert [one.partition(" ")[0] for one in figures.warnings] == ["defer_transports"]
-
-
-def test_a_stopped_instance_is_known_without_its_programs(postfix: PostfixInstance) -> None:
-    """Once it is stopped, its old PID file proves that; the listing shows it without that file."""
-    postfix.deferred(2)
     before = postfix.server().fingerprint()
     with postfix.stopped():
         stopped = figures_of(postfix)

@@ -1,5 +1,4 @@
-"""Opening an instance: its settings, what root refuses, programs that fail or disappear, and a real
-ssh: each planned message has an outcome that is so."""
+"""Opening an instance, programs that fail or disappear, and a real ssh."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -177,16 +176,6 @@ def test_acts_arrive_over_ssh(postfix: PostfixInstance, ssh: SshServer) -> None:
     results = hold(postfix, *ssh.words())
     assert results == dict.fromkeys(results)
     assert postfix.listed() == dict.fromkeys(results, "hold")
-
-
-def test_a_lost_act_is_looked_at_again(postfix: PostfixInstance, ssh: SshServer) -> None:
-    """Two of three are done, one has failed with the reason, and none was tried again."""
-    results = hold(postfix, *ssh.words(host="lossy"))
-    held = {ident for ident, queue in postfix.listed().items() if queue == "hold"}
-    assert len(held) == 2
-    assert {ident for ident, error in results.items() if error is None} == held
-    (failed,) = filter(None, results.values())
-    assert "Connection to 127.0.0.1 closed by remote host" in str(failed)
 
 
 def test_without_input_no_message_is_gone(postfix: PostfixInstance, tmp_path: Path) -> None:

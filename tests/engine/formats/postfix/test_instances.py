@@ -9,6 +9,7 @@ from engine.formats.postfix import instances
 from engine.formats.postfix.instances import find_instances, parse_instance
 from engine.store import Unavailable
 from tests.programs import a_script, needs
+from tests.tables import each
 
 
 def test_a_line_of_postmulti_is_an_instance() -> None:
@@ -21,7 +22,7 @@ def test_a_line_of_postmulti_is_an_instance() -> None:
         assert parse_instance(line) == InstalledPlace(*expected)
 
 
-@pytest.mark.parametrize("line", ["", "- - y", "- - x /etc", "- - y etc", "postmulti: \x1b[2J x y"])
+@each("line", ["", "- - y", "- - x /etc", "- - y etc", "postmulti: \x1b[2J x y"])
 def test_any_other_line_is_refused(line: str) -> None:
     """It is shown without its control bytes."""
     with pytest.raises(Unavailable, match="expected NAME GROUP y") as caught:

@@ -14,6 +14,7 @@ from engine.operations.trash import SINCE_KEY
 from engine.programs.mail_accounts import MailAccounts
 from engine.programs.mail_server import ListedMail
 from engine.text.safe import clean_error
+from tests.tables import each
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -75,9 +76,9 @@ def line_with(**fields: object) -> bytes:
     return json.dumps(usual | fields, ensure_ascii=False).encode()
 
 
-@pytest.mark.parametrize("name", ["postqueue-j.deferred.jsonl", "postqueue-j.stopped.jsonl"])
+@each("name", ["postqueue-j.deferred.jsonl", "postqueue-j.stopped.jsonl"])
 def test_each_line_of_a_listing_is_a_task(name: str) -> None:
-    """With each field; the first reason is its error, without the words of a suspension."""
+    """With each field, in any order; each open recipient has a line with its reason."""
     for line in lines_of(name):
         fields, task = json.loads(line), read(line, b"1795822400.5_1795822100.0_700")
         assert isinstance(task, Task)
@@ -96,6 +97,12 @@ def test_each_line_of_a_listing_is_a_task(name: str) -> None:
         assert (lines.SUSPENDED_KEY in task.extra) == first.startswith(SUSPENDED_PREFIX)
         assert task.word == ("delivered" if queue == "hold" and not addresses else "")
         assert task.rev.endswith(f".{queue}.1795822400")
+        other = json.dumps(dict(reversed(fields.items())), separators=(",", ":")).encode()
+        assert read(other, b"1795822400.5_1795822100.0_700") == task
+        rows = lines.format_recipients(line).decode().splitlines()
+        assert [row.partition(": ")[::2] for row in rows] == [
+            (one["address"], one.get("delay_reason", "")) for one in fields["recipients"]
+        ]
 
 
 @pytest.mark.parametrize("is_trash", [False, True])
@@ -142,19 +149,11 @@ def test_the_pattern_agrees_with_json(
     assert_agree(line, detail, NO_ACCOUNTS, is_trash=is_trash)
 
 
-def test_other_blanks_and_orders_are_read_too() -> None:
-    """A line that is not written as usual is parsed as JSON."""
-    line = lines_of("postqueue-j.deferred.jsonl")[0]
-    fields = json.loads(line)
-    other = json.dumps(dict(reversed(fields.items())), separators=(",", ":")).encode()
-    assert read(other) == read(line)
-
-
 GARBAGE = [b"", b"garbage", b"{", b"[]", b"[" * 100_000, b"\xff\xfe\x1b[31m"]
 WRONG = [line_with()[:70], line_with(queue_name="nowhere"), line_with(queue_id="../../etc")]
 
 
-@pytest.mark.parametrize("line", [*GARBAGE, *WRONG])
+@each("line", [*GARBAGE, *WRONG])
 def test_a_line_that_cannot_be_read_is_a_problem(line: bytes) -> None:
     """It is named by its number, with its first bytes made safe."""
     problem = parse_line(7, line)
@@ -172,16 +171,12 @@ def test_a_damaged_tail_is_a_problem_of_its_message() -> None:
     assert task.where == json.loads(line)["queue_id"]
 
 
-def test_a_surrogate_in_an_address_does_no_harm() -> None:
-    """An escaped half of a pair is kept as it is; the revision can be computed."""
+def test_odd_addresses_do_no_harm() -> None:
+    """An escaped half of a pair is kept as it is; text that looks like a recipient is text."""
     line = line_with(queue_name="hold", sender='a!"b@c', recipients=[{"address": "!"}])
     task = read(line.replace(b"!", rb"\ud800"))
     assert isinstance(task, Task)
     assert (task.sender, task.recipients) == ('a\ud800"b@c', ("\ud800",))
-
-
-def test_a_recipient_cannot_change_the_count() -> None:
-    """Text that looks like a further recipient counts as text."""
     one = {"address": '{"address": "x"}', "delay_reason": '{"address": '}
     sender = 'me", "recipients": ['
     task = read(line_with(sender=sender, recipients=[one]))
@@ -208,7 +203,7 @@ def test_an_envelope_has_the_identity_of_its_line() -> None:
     assert b"deferred" not in envelope.image
 
 
-@pytest.mark.parametrize(
+@each(
     ("sender", "printed_sender"),
     [
         ("MAILER-DAEMON", ""),
@@ -229,7 +224,7 @@ def test_a_sender_is_compared_as_both_programs_print_it(sender: str, printed_sen
     assert envelope.identity == identity_in(line_with(queue_name="hold", sender=sender))
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "seconds"),
     [
         (b"Thu Jan  1 00:01:00 1970", 60),
@@ -274,7 +269,7 @@ def test_trash_has_the_time_of_its_mark() -> None:
     assert (task.state, task.extra[SINCE_KEY]) == (State.TRASH, "7")
 
 
-@pytest.mark.parametrize(
+@each(
     ("ident", "inode", "when"),
     [
         ("7DB7F2DA00C", 0x2DA00C, None),
@@ -289,17 +284,7 @@ def test_an_id_has_the_inode_and_time(ident: str, inode: int | None, when: int |
     assert (lines.inode_of(ident), lines.made_at(ident)) == (inode, when)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "ALL", "4D9752DA018 ", "4D9752DA018\r", "no/such", "-d", "é" * 8]
-)
+@each("text", ["", "ALL", "4D9752DA018 ", "4D9752DA018\r", "no/such", "-d", "é" * 8])
 def test_what_is_no_id(text: str) -> None:
     """Nothing but letters and digits is given to a program as an id."""
     assert lines.is_queue_id(text) is None
-
-
-def test_recipients_are_shown_with_their_reasons() -> None:
-    """Each open recipient has one line."""
-    line = lines_of("postqueue-j.deferred.jsonl")[0]
-    rows = lines.format_recipients(line).decode().splitlines()
-    fields = json.loads(line)["recipients"]
-    assert rows == [f"{one['address']}: {one['delay_reason']}" for one in fields]

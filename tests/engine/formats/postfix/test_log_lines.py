@@ -2,11 +2,10 @@
 
 from collections import Counter
 
-import pytest
-
 from engine.formats.postfix.log_lines import is_id, mail_log, parse
 from engine.programs.mail_log import MailEvent, MailEventKind, parse_event
 from tests.engine.task_builders import GOLDEN
+from tests.tables import each
 
 ID, OLD = "4D9752DA018", "D067D2DA0AF"
 
@@ -18,7 +17,7 @@ def event(program: str, text: str) -> MailEvent:
     return made
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "kinds"),
     [
         (
@@ -76,7 +75,7 @@ ATTEMPTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "expected"), ATTEMPTS)
+@each(("text", "expected"), ATTEMPTS)
 def test_attempts_have_a_relay(text: str, expected: tuple[MailEventKind, str, str, str]) -> None:
     """A quoted local part that looks like the rest of a line is only an address."""
     made = event("smtp", f"{ID}: {text}")
@@ -106,7 +105,6 @@ def test_acts_reports_and_ends_are_events() -> None:
         ("qmgr", "skipped, still being delivered", ("noted", "", False)),
         ("cleanup", "hold: header Subject: x from c[192.0.2.1]; from=<a>", ("held", "", False)),
     ]  # fmt: skip
-
     for program, text, expected in lines:
         made = event(program, f"{ID}: {text}")
         assert (made.what.value, made.other, made.is_end) == expected, text
@@ -114,12 +112,8 @@ def test_acts_reports_and_ends_are_events() -> None:
 
 def test_refused_mail_has_no_id() -> None:
     """The recipient is taken from the end of the line, the client from its begin."""
-    made = event(
-        "smtpd",
-        "NOQUEUE: reject: RCPT from c[192.0.2.1]: 554 5.7.1 <b@y>: no; from=<a@x> to=<b@y> "
-        "proto=ESMTP helo=<c>",
-    )
-
+    text = "NOQUEUE: reject: RCPT from c[192.0.2.1]: 554 5.7.1 <b@y>: no; from=<a@x> to=<b@y> "
+    made = event("smtpd", f"{text}proto=ESMTP helo=<c>")
     assert (made.what, made.id) == (MailEventKind.REFUSED, "")
     assert (made.address, made.client) == ("b@y", "c[192.0.2.1]")
 
@@ -138,7 +132,7 @@ OTHERS += ["mx1 postfix/smtpd[1]: connect from localhost[127.0.0.1]"]
 OTHERS += ["mx1 postfix/smtpd[1]: warning: x", "\x1b[2J\u202e postfix/qmgr[1]: \udcff"]
 
 
-@pytest.mark.parametrize("text", OTHERS)
+@each("text", OTHERS)
 def test_other_lines_are_no_events(text: str) -> None:
     """Garbage, cut lines and lines about no message are no events."""
     assert parse("postfix", text) is None

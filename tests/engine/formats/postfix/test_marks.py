@@ -7,6 +7,7 @@ import pytest
 
 from engine.formats.postfix.marks import MARGIN_SECONDS, Mark, Marks
 from engine.store import Unavailable
+from tests.tables import each
 
 MARK = Mark("4EBEB2DA019", "172-376-1-abc", "a@b", "deferred", at=1000.0, who="root")
 OTHER = MARK._replace(id="33C402DA0A9", queue="hold")
@@ -32,7 +33,7 @@ def test_a_mark_is_there_for_other_processes(tmp_path: Path) -> None:
     assert first.known == {OTHER.id: OTHER}
 
 
-@pytest.mark.parametrize(
+@each(
     ("ident", "identity", "ctime", "fits"),
     [
         (MARK.id, MARK.identity, 1000.0, True),

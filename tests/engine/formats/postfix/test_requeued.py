@@ -93,17 +93,6 @@ def test_a_search_ends_at_its_deadline(tmp_path: Path, monkeypatch: pytest.Monke
     assert calls == ["tail -c 1048576 /var/log/mail.log", "/sbin/postqueue -c /etc -j"]
 
 
-def test_the_new_id_of_a_message_that_has_left_is_in_the_log(postfix: PostfixInstance) -> None:
-    """A message that is delivered under its new id is found as well."""
-    (ident,) = postfix.deferred(1, domain=SINK_DOMAIN)  # its port refuses
-    with Server(port=postfix.sink_port) as sink, closing(postfix.store()) as store:
-        postfix.run("postsuper", "-r", "-", "deferred", stdin=f"{ident}\n")
-        assert sink.wait_for(1)
-        (new,) = store.find_new_ids([ident], SECONDS).values()
-        postfix.await_queue([new], "")
-        assert store.find_new_ids([ident], 0.0) == {ident: new}
-
-
 def lossy(tmp_path: Path, act: str = '"$@"') -> Prefix:
     """A prefix that loses the connection after an act, in place of which `act` is done."""
     lose = f'case "$1" in */postsuper) {act} 2>/dev/null; echo "Connection reset" >&2; exit 255;;'

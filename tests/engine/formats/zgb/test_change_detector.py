@@ -119,14 +119,17 @@ def test_what_is_wrong_as_a_whole_is_named(open_queue: Opener, sql: Sql) -> None
 def test_comparing_spares_the_machine(
     place: ZgbDatabase, open_queue: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows are compared no sooner than after some times what that took; nothing is lost by it."""
+    """Rows are compared no sooner than after some times what that took; nothing is lost by it. A
+    wait spends its time in the pause that was passed to the store, and no longer."""
+    pauses: list[float] = []
     monkeypatch.setattr(change_detector, "COMPARE_PAUSE_FACTOR", 1e12)
-    with closing(ZgbStore(place, lambda: NOW, pause=list[float]().append)) as store:
+    with closing(ZgbStore(place, lambda: NOW, pause=pauses.append)) as store:
         jobs, other = listening(store), open_queue()
         other.enqueue(1001, ["user"])
         assert jobs() == {USER}
         other.enqueue(1002, ["user"])
         assert jobs() == set()
+        assert not waiting(store)(0.01) and 0 < max(pauses) <= 0.01
 
 
 Table = dict[int, tuple[int, str]]

@@ -38,8 +38,7 @@ def test_a_test_mail_has_a_recipient(demo: Path) -> None:
 
 @pytest.mark.deep
 def test_the_registrations_wait_for_their_turn(demo: Path) -> None:
-    """Jobs pending, backing off and parked; a few are sent first, the others one by one; the
-    recorded failure of an attempt before the demo is that of an attempt now."""
+    """Pending, backing off and parked; a recorded failure is that of an attempt now."""
     sent = demo / "sent"
     until(lambda: any("egistration" in path.read_text() for path in sent.iterdir()), demo)
     with closing(open_in(demo / "zgb.db")) as store:
@@ -51,7 +50,6 @@ def test_the_registrations_wait_for_their_turn(demo: Path) -> None:
     names = ("mailQueueEnabled", "mailMaxPerHour", "mailRedirectToSchumbi")
     assert [control[name].now for name in names] == ["1", "40", "0"]
     assert "registration period" in control["mailRedirectToSchumbi"].refusal
-
     errors = {task.id: task.error for task in tasks}
     for ident, address in (("1-user", "full1@example.net"), ("3-user", "later3@example.net")):
         argv = [str(demo / "sendmail"), "-i", "--", address]

@@ -255,8 +255,7 @@ def test_a_job_without_an_identity_is_sent_again(queue: Queue, more: str) -> Non
 
 
 def test_a_kind_that_cannot_be_sent_has_a_reason(queue: Queue) -> None:
-    """The reason is known before a claim, so that no job costs a token: a kind needs a template, an
-    address, a column or a recipient of all mail, and a long enough lease."""
+    """It is known before a claim, so that no job costs a token."""
     user, columns = queue.own.types["user"], ("number", "email", "name")
     settings = queue.sender_parts.settings
     rows: tuple[tuple[dict[str, Any], str], ...] = (

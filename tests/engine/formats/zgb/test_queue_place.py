@@ -34,8 +34,7 @@ def a_state(**changes: Any) -> queue_place.QueueState:
 
 
 def test_each_figure_has_its_row() -> None:
-    """A queue without faults has a row for each figure and no warning; without tokens, when the
-    next one comes; without a table of registrations, no row for them."""
+    """Without faults there is no warning; without tokens, when the next one comes."""
     rows, warnings = describe_state(a_state(last_end=NOW - 60, last_result="2 sent"))
     assert (warnings, rows) == (
         (),

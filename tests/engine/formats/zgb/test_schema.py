@@ -1,8 +1,6 @@
 """Databases of other programs: how they may be built, and what is reported as wrong."""
 
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from datetime import UTC
@@ -172,8 +170,7 @@ def test_a_lease_outlives_the_end_of_summer_time(build_foreign: Builder) -> None
 
 
 def test_times_as_text_are_written_by_their_zone() -> None:
-    """In the hour before a clock is set back a time keeps counting on; the last second of 9999 is
-    parked in every zone; a value that is no time is refused."""
+    """Before a clock is set back a time counts on; what is no time is refused."""
     berlin = TimeFormat(True, load_zone("Europe/Berlin"))
     for at, nows, text in (
         (240, [60], "02:04:00"),
@@ -276,7 +273,6 @@ def test_only_a_queue_is_opened(tmp_path: Path, build_foreign: Builder, open_que
         assert path.read_bytes() == data
     with pytest.raises(Unavailable, match="no time zone 'Middle/Earth'"):
         build_foreign(QUEUE, zone="Middle/Earth")
-
     with closing(open_queue()) as store:
         for number in range(1000, 1300):
             store.enqueue(number, ["user"])
@@ -365,7 +361,6 @@ def test_zero_is_due_in_any_form_of_times(build_foreign: Builder) -> None:
     store = rows_of(build_foreign, "DATETIME DEFAULT 0", [TEXT_TIME, *[0] * 3])
     assert (problems_in(store), store.backlog(NOW).due) == ({}, 4)
     assert taken(store) == ["2-user", "3-user", "4-user", "1-user"]
-
     store = rows_of(build_foreign, "", ["2026-01-01 00:00:00", int(NOW) + 90, int(NOW) + 95])
     assert (taken(store), store.changes.next_due) == ([], NOW + 90)
 
@@ -441,30 +436,6 @@ def test_a_scan_hinders_no_writer(place: ZgbDatabase, open_queue: Opener) -> Non
     assert [item for item in looking if isinstance(item, Task)][-1].attempts == 1
 
 
-DEAD_WRITER = """
-import os, sqlite3, sys
-db = sqlite3.connect(sys.argv[1], isolation_level=None)
-db.execute("PRAGMA journal_mode = WAL")
-db.execute("INSERT INTO mail_queue (registration_number, mail_type) VALUES (1002, 'user')")
-db.execute("BEGIN IMMEDIATE")
-db.execute("DELETE FROM mail_queue")
-os._exit(1)
-"""
-
-
-@pytest.mark.parametrize("read_only", [False, True])
-def test_the_log_of_a_dead_writer_is_read(
-    user_job: ZgbStore, place: ZgbDatabase, open_queue: Opener, read_only: bool
-) -> None:
-    """What it had committed is there, what it had not is not, and jobs are claimed."""
-    user_job.close()
-    subprocess.run([sys.executable, "-c", DEAD_WRITER, place.path], check=False)
-    assert Path(f"{place.path}-wal").exists()
-    store = open_queue(read_only=read_only)
-    assert set(tasks_in(store)) == {USER, "1002-user"}
-    assert read_only or len(taken(store)) == 2
-
-
 def test_another_file_is_the_queue(user_job: ZgbStore, place: ZgbDatabase, tmp_path: Path) -> None:
     """Another database under the path is scanned, changed and waited for; any other file is not."""
     store, old, wait = user_job, there(user_job), user_job.changes.wait
@@ -535,16 +506,3 @@ def test_held_jobs_belong_to_their_database(
         change(store, state=State.HELD)
         assert [each.state for each in tasks_in(store).values()].count(State.HELD) == 1
         assert store.count_other() == 2
-
-
-def test_our_folder_beside_it_is_no_problem(user_job: ZgbStore, place: ZgbDatabase) -> None:
-    """Our folder beside the database, and our own database, do not meet."""
-    own_folder = Path(f"{place.path}.spooldeck.d")
-    for name in ("journal", "log"):
-        (own_folder / name).mkdir(parents=True)
-    (own_folder / "log" / "queue.log").write_text("ours")
-    assert change(user_job, state=State.TRASH).state is State.TRASH
-    assert problems_in(user_job) == {}
-    assert (own_folder / "log" / "queue.log").read_text() == "ours"
-    names = {path.name for path in own_folder.parent.glob("zgb.db*")}
-    assert names == {"zgb.db", "zgb.db.spooldeck", "zgb.db.spooldeck.d"}

@@ -28,7 +28,7 @@ from tests.examples import examples
 from tests.rival_processes import running
 from tests.store_contents import tasks_in
 from tests.unprivileged_user import as_other_user, other_users_folder
-from tests.zgb import NOW, ORGANIZER, Opener, Sql, change, make_queue, taken, there
+from tests.zgb import NOW, ORGANIZER, USER, Opener, Sql, change, make_queue, taken, there
 
 SOUND: dict[str, Cell] = {"registration_number": 7, "mail_type": "user", "status": "pending"}
 SOUND |= {"attempts": 0, "next_attempt_at": 5, "locked_until": None, "last_error": None}
@@ -134,11 +134,8 @@ def test_what_is_too_large_is_refused(both_jobs: ZgbStore, sql: Sql) -> None:
     assert list(tasks_in(both_jobs)) == taken(both_jobs) == [ORGANIZER]
 
 
-def test_only_a_plain_file_is_a_database(
-    place: ZgbDatabase, open_queue: Opener, tmp_path: Path
-) -> None:
-    """A FIFO, a folder or a link to a device is neither waited for, read nor written; a FIFO in
-    place of an open database is reported until the database is back."""
+def test_only_a_plain_file_is_used(place: ZgbDatabase, open_queue: Opener, tmp_path: Path) -> None:
+    """Nothing else is waited for, read or written, also in place of an open database."""
     path = tmp_path / "other" / "zgb.db"
     path.parent.mkdir()
     with ExitStack() as pipes:
@@ -173,8 +170,7 @@ def test_only_a_plain_file_is_a_database(
 def test_a_link_to_it_is_the_same_queue(
     user_job: ZgbStore, place: ZgbDatabase, open_queue: Opener, tmp_path: Path
 ) -> None:
-    """A held job is shown by any name of its database, and our own database is beside the real
-    one. Behind a link that is turned to another database, what is held in that one is shown."""
+    """A held job is shown by any name of its database; a link that is turned counts."""
     link = tmp_path / "elsewhere" / "link.db"
     link.parent.mkdir()
     link.symlink_to(place.path)
@@ -263,8 +259,7 @@ def test_no_room_in_ours_leaves_it_in_theirs(
     monkeypatch: pytest.MonkeyPatch,
     together: bool,
 ) -> None:
-    """A job that our database has no room for stays where it is, alone or in a lot, and says why;
-    with room again it can be held."""
+    """A job without room stays where it is, alone or in a lot, and says why."""
     if together:
         open_queue().enqueue(1001, ["organizer"])
     before = sql("SELECT * FROM mail_queue")
@@ -296,8 +291,7 @@ def test_no_room_in_theirs_leaves_it_in_ours(
 @pytest.mark.parametrize("closed", ["file", "folder"])
 @pytest.mark.parametrize("by_link", [False, True])
 def test_what_we_may_only_read_is_shown(closed: str, by_link: bool) -> None:
-    """A file, or the folder that its journal would lie in, that is closed to us: every edge says
-    which, and everything can be looked at; by a link, the real ones are judged."""
+    """Every edge says which file or folder is closed to us, and everything is shown."""
 
     def look() -> None:
         with closing(ZgbStore(ZgbDatabase(str(path)), lambda: NOW)) as store:
@@ -333,14 +327,14 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_the_log_of_a_killed_writer_where_we_only_read(place: ZgbDatabase, shared: bool) -> None:
-    """What a killed process had committed to its log is read if that needs no write, else said."""
+def test_a_killed_writers_log(user_job: ZgbStore, place: ZgbDatabase, open_queue: Opener) -> None:
+    """What it had committed is there, what it had not is not, as far as we may look."""
+    user_job.close()
     with running(KILLED, place.path) as writer:
         writer.kill()
 
-    def look() -> None:
-        if not shared:
+    def look(path: str, is_shared: bool) -> None:
+        if not is_shared:
             with pytest.raises(Unavailable, match="unable to open database file"):
                 ZgbStore(ZgbDatabase(path), lambda: NOW)
             return
@@ -348,16 +342,21 @@ def test_the_log_of_a_killed_writer_where_we_only_read(place: ZgbDatabase, share
             assert there(store, "1002-user").attempts == 0
             assert "cannot write to" in store.edges[None, State.PENDING].refusal
 
-    with other_users_folder() as folder:
-        closed = folder / "closed"
-        closed.mkdir()
-        path = f"{closed}/zgb.db"
-        for suffix in ("", "-wal", "-shm")[: 3 if shared else 2]:
-            shutil.copy(f"{place.path}{suffix}", f"{path}{suffix}")
-            Path(f"{path}{suffix}").chmod(0o444)
-        closed.chmod(0o555)
-        as_other_user(look)
-        closed.chmod(0o755)
+    for is_shared in (True, False):
+        with other_users_folder() as folder:
+            closed = folder / "closed"
+            closed.mkdir()
+            for suffix in ("", "-wal", "-shm")[: 3 if is_shared else 2]:
+                shutil.copy(f"{place.path}{suffix}", closed / f"zgb.db{suffix}")
+                (closed / f"zgb.db{suffix}").chmod(0o444)
+            closed.chmod(0o555)
+            as_other_user(partial(look, f"{closed}/zgb.db", is_shared))
+            closed.chmod(0o755)
+    for read_only in (True, False):
+        store = open_queue(read_only=read_only)
+        tasks = tasks_in(store)
+        assert {ident: task.attempts for ident, task in tasks.items()} == {USER: 0, "1002-user": 0}
+    assert len(taken(store)) == 2
 
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
@@ -366,8 +365,7 @@ ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELEC
 def test_a_statement_without_end_is_ended(
     open_queue: Opener, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A view that is read, or a trigger that runs, for ever is ended after a time, and said; for
-    some time afterwards its connection carries out no other statement."""
+    """It is ended after a time; for some time its connection carries out no other."""
     store = open_queue()
     store.enqueue(1001)
     job = there(store)

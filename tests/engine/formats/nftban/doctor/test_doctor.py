@@ -112,8 +112,7 @@ def bury(root: Path, number: int) -> None:
 
 @pytest.mark.parametrize("used", [False, True])
 def test_nothing_is_found_in_a_healthy_place(root: Path, used: bool) -> None:
-    """Of a new place, or one with tasks that wait, a few dead ones and fresh metrics, every check
-    but that of its disk says that all is well."""
+    """In a new and in a used place every check but that of its disk says that all is well."""
     if used:
         add(root)
         bury(root, 3)
@@ -125,8 +124,7 @@ def test_nothing_is_found_in_a_healthy_place(root: Path, used: bool) -> None:
 
 
 def test_a_finding_needs_an_act_if_wrong_and_its_line_is_safe() -> None:
-    """Only a fault needs an act, not a denied permission; foreign text in a line cannot act on
-    the terminal, and the command that repairs is below it."""
+    """A denied permission needs none; foreign text is safe, the command is below it."""
     for grades, act in (("", False), ("ok hidden", False), ("ok warn", True)):
         assert needs_action(Finding(Grade[grade.upper()], "") for grade in grades.split()) is act
     lines = format_finding("broken", Finding(Grade.WARN, "a\x1b[2Jb", "rm -- x"))
@@ -263,8 +261,7 @@ def test_a_handler_that_cannot_be_run(root: Path, name: str, message: str) -> No
 
 
 def test_a_missing_folder_and_a_folder_in_another(root: Path) -> None:
-    """A state's folder that is missing is bad, one beside the queue a warning; a dead-letter queue
-    inside pending/ would be worked on."""
+    """A missing folder of a state is bad, another one a warning; none may be in another."""
     pending = f"{root}/queue/pending"
     inner = the_one(root, "nesting", dlq=f"{pending}/dlq")
     problem = f"{pending}/dlq is inside {pending}: its files would be read as tasks"
@@ -477,8 +474,7 @@ def test_litter(root: Path) -> None:
 
 
 def test_a_walk_counts_tasks_and_names_broken_files(root: Path) -> None:
-    """One walk counts by state and kind, and since when a task is due; the first few broken files
-    are named, and how many more there are."""
+    """Tasks are counted by state and kind; the first few broken files are named."""
     began, pending = time.time(), root / "queue" / "pending"
     bury(root, 1)
     add(root, "report", began - 50)
@@ -502,7 +498,7 @@ ASIDE, NEVER = "a worker quarantines it 60 s after", "workers ignore it"
 
 
 @each(
-    ("name", "kind", "check_command", "then"),
+    ("name", "kind", "command", "then"),
     [
         ("pending/x.task", "text", BY_TEXT, ASIDE),
         ("work/x.task", "text", BY_TEXT, ASIDE),
@@ -516,7 +512,7 @@ ASIDE, NEVER = "a worker quarantines it 60 s after", "workers ignore it"
     root=made_place,
 )
 def test_the_mending_of_a_broken_file(
-    root: Path, name: str, kind: str, check_command: str, then: str
+    root: Path, name: str, kind: str, command: str, then: str
 ) -> None:
     """What is to be typed neither waits nor follows a link, and promises what a worker does."""
     path = root / "queue" / name
@@ -528,7 +524,7 @@ def test_the_mending_of_a_broken_file(
         (root / "second").hardlink_to(path)
     fix = the_one(root, "broken").fix
     output = subprocess.run(fix, shell=True, capture_output=True, check=True, timeout=60).stdout
-    assert fix.startswith(check_command.format(path) + "  # repair or remove it; ")
+    assert fix.startswith(command.format(path) + "  # repair or remove it; ")
     assert then in fix
     assert len(output) < 5000
     assert b"\x1b" not in output and b"root:" not in output
@@ -566,8 +562,7 @@ def test_kinds_without_a_handler(root: Path) -> None:
 
 @pytest.mark.parametrize("sign", ["run/queue.lock", "metrics/queue.prom.tmp"])
 def test_another_program_beside_us(root: Path, sign: str) -> None:
-    """A sign of another program on a spool that is marked as exclusive is a warning; the command
-    of the finding ends it."""
+    """Its sign on a spool that is marked as exclusive is a warning; the command mends it."""
     make_spool(spool_at(root), exclusive=True)
     with subprocess.Popen(["sleep", "600"]) as other:
         (root / sign).write_text(f"{other.pid}\n{int(time.time())}\n")
@@ -619,8 +614,7 @@ HALTED = TransportSuspension("curl", AT := 1_795_167_600.0, "ana", "the relay mo
 def test_what_keeps_mail_from_being_sent(
     root: Path, mail: place_facts.MailFacts, waiting: int, expected: str
 ) -> None:
-    """It is said in any case; an operator has to act where mail is wanted or waits, not where only
-    its turn has not come. What is suspended is resumed."""
+    """It is in any case reported; an act is needed where mail is wanted or waits."""
     for _ in range(waiting):
         add(root, "mail_send")
     finding = the_one(root, "mail", mail=mail)
