@@ -12,6 +12,7 @@ from engine.index.filter_language import Filter, equality_filter
 from engine.index.group_counts import FILTER_FIELDS, TaskGroup
 from engine.index.schema import Query
 from engine.model import State, Task
+from engine.monitor.recurrence import StillHappens
 from engine.store import Unavailable
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
@@ -32,7 +33,7 @@ from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import Line, fit_text
 from tui.text.styles import STILL_LOOKS
-from tui.text.table import Choice, ShownRows
+from tui.text.table import Choice, ShownRows, mark_row
 
 COPIED_CELLS = 160
 G = TypeVar("G")
@@ -78,6 +79,8 @@ class GroupParts(RowsParts, Generic[G]):
         self.groups: Sequence[G] = ()
         self._tasks: tuple[str, tuple[Task, ...]] = ("", ())
         """The key of a group, and some of its tasks."""
+        self.marks: frozenset[str] = frozenset()
+        """Keys of the marked groups: verbs act on these, without marks on the one selected."""
         self.is_known = False
         """True if the groups are those of the place: they were read, and it can be reached."""
 
@@ -102,8 +105,8 @@ class GroupParts(RowsParts, Generic[G]):
         """Key of a group's row."""
         raise NotImplementedError
 
-    def term_of(self, group: G) -> Filter:
-        """The filter that a group's tasks match, without that of the task list."""
+    def term_of(self, groups: Sequence[G]) -> Filter:
+        """The filter that the tasks of some groups match, without that of the task list."""
         raise NotImplementedError
 
     def target_state(self, group: G) -> State | None:
@@ -114,9 +117,13 @@ class GroupParts(RowsParts, Generic[G]):
         """Number of tasks of a group that a verb acts on."""
         raise NotImplementedError
 
-    def scope_words(self, group: G) -> str:
-        """The scope of a plan for a group."""
+    def scope_words(self, groups: Sequence[G]) -> str:
+        """The scope of a plan for some groups."""
         raise NotImplementedError
+
+    def is_over(self, group: G) -> bool:
+        """True if a group's error is known to have stopped."""
+        return False
 
     def details_of(self, group: G, tasks: Sequence[Task] | None, width: int) -> list[Line]:
         """The details of a group, with some of its tasks; None: not read yet."""
@@ -170,7 +177,7 @@ class GroupParts(RowsParts, Generic[G]):
             return Change.NOTHING
         state = self.target_state(selected)
         order = "died" if state is State.DEAD else "created"
-        query = self.query_of(selected)
+        query = self.query_of([selected])
         listed = query._replace(state=state, order=order, descending=True)
         try:
             window = await self.session.inspector.queries.window(listed, 0, MAX_TASKS)
@@ -188,9 +195,37 @@ class GroupParts(RowsParts, Generic[G]):
         key = self.screen.cursor.key
         return next((group for group in self.groups if self.key_of(group) == key), None)
 
-    def query_of(self, group: G) -> Query:
-        """The tasks of a group that a verb acts on: those of the task list."""
-        filter, term = self.query.filter, self.term_of(group)
+    @property
+    def chosen(self) -> Sequence[G]:
+        """The groups that a verb acts on: the marked ones that are still there, else the one under
+        the cursor."""
+        marked = [group for group in self.groups if self.key_of(group) in self.marks]
+        selected = self.selected
+        return marked or ([] if selected is None else [selected])
+
+    def mark(self) -> Change:
+        """Mark the group under the cursor, or take its mark away; the cursor moves on."""
+        if self.selected is None:
+            return self.say(self.no_row_reason(f"no {self.noun} to mark"))
+        self.marks ^= {self.key_of(self.selected)}
+        return self.move("down") | Change.ROWS
+
+    def mark_over(self) -> Change:
+        """Mark all groups whose error has stopped."""
+        over = frozenset(self.key_of(group) for group in self.groups if self.is_over(group))
+        if not over:
+            return self.say(f"no {self.noun} is known to have stopped")
+        self.marks = over
+        return Change.ROWS
+
+    def unmark(self) -> Change:
+        """Take all marks away."""
+        self.marks = frozenset()
+        return Change.ROWS
+
+    def query_of(self, groups: Sequence[G]) -> Query:
+        """The tasks of some groups that a verb acts on: those of the task list."""
+        filter, term = self.query.filter, self.term_of(groups)
         if term.text in (clause.text for clause in filter.clauses):
             return self.query
         return self.query._replace(filter=filter.narrow(term))
@@ -201,7 +236,7 @@ class GroupParts(RowsParts, Generic[G]):
 
     @property
     def verb_amount(self) -> tuple[int, bool]:
-        return (0 if self.selected is None else self.count_of(self.selected)), False
+        return sum(map(self.count_of, self.chosen)), False
 
     def verb_refusal(self, verb: str) -> str:
         return refusals.verb_refusal(self.session, self.context, verb, self.query.state)
@@ -218,9 +253,23 @@ class GroupParts(RowsParts, Generic[G]):
         return (self.session.name, self.state_word, f"{self.noun}s")
 
     def next_step(self, width: int) -> Line:
+        if self.marks and (chosen := self.chosen):
+            amount = format_count(sum(map(self.count_of, chosen)), "task")
+            scope = f"{amount} in {format_count(len(chosen), f'marked {self.noun}')}"
+            if self.query.state is State.DEAD and all(map(self.is_over, chosen)):
+                return next_line("R", f"replays {amount}: these errors have stopped", scope, width)
+            return next_line("\\", "takes the marks away", scope, width)
         if (selected := self.selected) is None:
             return next_line("Esc", "back to the tasks", "nothing", width)
         return self.step_of(selected, width)
+
+    def choices(self, lines: Sequence[Line]) -> list[Choice]:
+        """The rows of the groups, with a sign at those that are marked."""
+        keys = [self.key_of(group) for group in self.groups]
+        return [
+            Choice(key, mark_row(line) if key in self.marks else line)
+            for key, line in zip(keys, lines, strict=True)
+        ]
 
     def details(self, width: int) -> list[Line]:
         if (selected := self.selected) is not None:
@@ -310,10 +359,12 @@ class TaskGroups(GroupParts[TaskGroup]):
         """Grouping and name: a group of another grouping may have the same name."""
         return f"{self._latest.table.by}={group.name}"
 
-    def term_of(self, group: TaskGroup) -> Filter:
+    def term_of(self, groups: Sequence[TaskGroup]) -> Filter:
+        names = [group.name for group in groups]
         if queues := self._latest.ring_queues:
-            return equality_filter("queue", *queues.get(group.name, [group.name]))
-        return equality_filter(FILTER_FIELDS[self._latest.table.by], group.name)
+            rings = (queues.get(name, [name]) for name in names)
+            return equality_filter("queue", *(queue for ring in rings for queue in ring))
+        return equality_filter(FILTER_FIELDS[self._latest.table.by], *names)
 
     def target_state(self, group: TaskGroup) -> State | None:
         """The state that verbs act on, or the largest one if the group has no task in that."""
@@ -325,8 +376,9 @@ class TaskGroups(GroupParts[TaskGroup]):
     def count_of(self, group: TaskGroup) -> int:
         return group.count_tasks(self.query.state)
 
-    def scope_words(self, group: TaskGroup) -> str:
-        return f"all in this group: {self._title} {view.name_of(group.name)}"
+    def scope_words(self, groups: Sequence[TaskGroup]) -> str:
+        these = "this group" if len(groups) == 1 else f"these {len(groups):,} groups"
+        return f"all in {these}: {self._title} {', '.join(view.name_of(g.name) for g in groups)}"
 
     def rows_frame(self) -> Frame:
         table, text = self._latest.table, self.query.filter.text
@@ -351,7 +403,7 @@ class TaskGroups(GroupParts[TaskGroup]):
             title=self._title,
             facts=facts,
         )
-        rows = [Choice(*row) for row in zip(map(self.key_of, table.groups), lines, strict=True)]
+        rows = self.choices(lines)
         below = view.others_line(table, width)
         return ShownRows(head, rows, below + view.unread_line(table, self.session.place, width))
 
@@ -401,14 +453,19 @@ class ErrorClusters(GroupParts[CheckedCluster]):
     def key_of(self, group: CheckedCluster) -> str:
         return group.cluster.mark
 
-    def term_of(self, group: CheckedCluster) -> Filter:
-        return equality_filter("cluster", group.cluster.mark)
+    def term_of(self, groups: Sequence[CheckedCluster]) -> Filter:
+        return equality_filter("cluster", *(group.cluster.mark for group in groups))
+
+    def is_over(self, group: CheckedCluster) -> bool:
+        return group.now.answer is StillHappens.NO
 
     def count_of(self, group: CheckedCluster) -> int:
         return group.cluster.count
 
-    def scope_words(self, group: CheckedCluster) -> str:
-        return f"all in this cluster: {group.cluster.pattern}"
+    def scope_words(self, groups: Sequence[CheckedCluster]) -> str:
+        if len(groups) == 1:
+            return f"all in this cluster: {groups[0].cluster.pattern}"
+        return f"all in {', '.join(group.cluster.mark for group in groups)}"
 
     def rows_frame(self) -> Frame:
         failed = sum(judged.cluster.count for judged in self.groups)
@@ -424,7 +481,8 @@ class ErrorClusters(GroupParts[CheckedCluster]):
         return Frame(group.cluster.mark, right=(("STILL? ", "muted"), still))
 
     def rows(self, width: int) -> ShownRows:
-        return ShownRows(*cluster_lines.cluster_table(self.groups, self.context.clock(), width))
+        head, rows = cluster_lines.cluster_table(self.groups, self.context.clock(), width)
+        return ShownRows(head, self.choices([row.line for row in rows]))
 
     def details_of(
         self, group: CheckedCluster, tasks: Sequence[Task] | None, width: int

@@ -18,7 +18,7 @@ from tui.plan.open_plan import plan_rows
 from tui.plan.planning import VerbRequest, verb_in_state
 from tui.plan.refusals import verb_row
 from tui.screens.console_context import ConsoleContext
-from tui.screens.key_rows import KeyRow, RowMaker
+from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.keyed_screen import row_bindings
 from tui.screens.rows_parts import Change
 from tui.screens.rows_screen import ListPanes, RowsScreen
@@ -31,7 +31,7 @@ def _open_list(parts: GroupParts[Any]) -> Change:
     selected, noun = parts.selected, parts.noun
     if selected is None:
         return parts.say(parts.no_row_reason(f"no {noun} to open"))
-    known, text = parts.session.inspector, parts.query_of(selected).filter.text
+    known, text = parts.session.inspector, parts.query_of([selected]).filter.text
     if safe_line(text) != text:
         return parts.say("list not opened: no filter can be typed for control characters")
     try:
@@ -44,17 +44,17 @@ def _open_list(parts: GroupParts[Any]) -> Change:
 
 
 def _plan(parts: GroupParts[Any], verb: str) -> Change:
-    selected, state, noun = parts.selected, parts.query.state, parts.noun
-    if selected is None:
+    chosen, state, noun = parts.chosen, parts.query.state, parts.noun
+    if not chosen:
         return parts.say(parts.no_row_reason(f"no {noun} selected"))
-    if not parts.count_of(selected):
-        there = parts.target_state(selected)
+    if not sum(map(parts.count_of, chosen)):
+        there = parts.target_state(chosen[0])
         word = "" if there in (None, state) else parts.session.inspector.states[there]
         more = f"; Enter shows those in {word}" if word else ""
         return parts.say(f"no task of this {noun} in {parts.state_word}{more}")
-    words = parts.scope_words(selected)
+    words = parts.scope_words(chosen)
     verb = verb_in_state(verb, state, parts.session.inspector.edges)
-    parts.screen.plan(VerbRequest(verb, None, parts.query_of(selected), lambda _: words))
+    parts.screen.plan(VerbRequest(verb, None, parts.query_of(chosen), lambda _: words))
     return Change.NOTHING
 
 
@@ -85,6 +85,11 @@ def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
         "Left, Right",
         _group_by,
     )
+    over = make.own(
+        "mark_over | * | * | stopped | Mark +minor | mark the clusters whose error has stopped",
+        GroupParts.mark_over,
+        is_absent=is_read_only,
+    )
     rows: tuple[Row, ...] = (
         *make.moves(lambda parts, how: parts.move(how)),
         make.own(
@@ -93,6 +98,17 @@ def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
         ),
         KeyRow(key("pane(1)"), lambda parts: parts.screen.switch_pane()),
         *[turn] * (screen == keys.GROUPS),
+        make.own(
+            f"mark | space | Space | mark | Mark +minor | mark or unmark the {noun}",
+            GroupParts.mark,
+            is_absent=is_read_only,
+        ),
+        *[over] * (screen == keys.CLUSTERS),
+        make.own(
+            "unmark | \\ | \\ | clear marks | Mark +minor | clear all marks",
+            GroupParts.unmark,
+            is_absent=lambda parts: not parts.marks,
+        ),
         *make.views(),
         *map(verb, verbs),
         make.goes(key("operations"), Target(keys.OPERATIONS)),

@@ -2,8 +2,9 @@
 
 On a local terminal and on a fast link the screen repaints each second. A slow link is SSH on which
 output had to wait. It has a budget in bytes per second, at most half of what the terminal takes
-while output waits: while no key is pressed and the budget is exceeded, the screen repaints every 2 s, then every 5 s, and the header shows it. Answers to keys
-are never delayed, nor is a running operation."""
+while output waits: while no key is pressed and the budget is exceeded, the screen repaints every
+2 s, then every 5 s, and the header shows it. Answers to keys are never delayed, nor is a running
+operation."""
 
 from __future__ import annotations
 

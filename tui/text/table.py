@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from engine.text.safe import safe_line
 from engine.values import NamedTuple
+from tui.text.glyphs import MARK
 from tui.text.lines import (
     MARGIN_CELLS,
     Line,
@@ -164,6 +165,12 @@ class Table(NamedTuple, Generic[R]):
         """The titles, and a line for each row."""
         fitted = self.fitted(rows, width)
         return fitted.titles(width), [fitted.line(row, width) for row in rows]
+
+
+def mark_row(line: Line) -> Line:
+    """A row with the sign of a marked one, behind the cells of the cursor and of `alarm_sign`."""
+    (margin, style), *rest = line
+    return ((margin[:2], style), (MARK, "mark"), (margin[3:], style), *rest)
 
 
 class Choice(NamedTuple):

@@ -39,7 +39,7 @@ from tui.screens.rows_parts import ROW_HAS_LEFT, RowCursor
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys
-from tui.text.glyphs import ASCII
+from tui.text.glyphs import ASCII, MARK
 from tui.widgets.picker import Picker
 
 NOT_BY_TIME = GroupFacts("etrn/*", 0, None, "QueueOnly")
@@ -298,6 +298,26 @@ async def test_a_verb_acts_on_the_group_under_the_cursor() -> None:
         assert (asked.verb, asked.ids, asked.query.state) == ("retry", None, State.DEAD)
         assert asked.query.filter.text == "kind=mail"
         assert asked.describe_scope(3) == "all in this group: kind mail"
+
+
+async def test_a_verb_acts_on_the_marked_groups() -> None:
+    """Space marks and unmarks; a plan has the tasks of all marked groups, wherever the cursor is."""
+    tasks = [a_task(number, State.DEAD, kind="mail") for number in range(3)]
+    tasks += [a_task(5, State.DEAD, kind="ban"), a_task(6, State.DEAD, kind="report")]
+    async with group_parts(tasks, State.DEAD) as operator:
+        for name in ("mail", "ban", "report", "ban"):
+            operator.select(name)
+            operator.press("space")
+        operator.select("ban")
+        assert words([operator.parts.next_step(100)]).endswith("acts on 4 tasks in 2 marked groups")
+        marked = [row.key for row in operator.parts.rows(80).rows if MARK in words([row.line])]
+        assert marked == ["kind=mail", "kind=report"]
+        operator.press("X")
+        (asked,) = operator.screen.plans
+        assert asked.query.filter.text == "kind=mail|kind=report"
+        assert asked.describe_scope(4) == "all in these 2 groups: kind mail, report"
+        operator.press("\\")
+        assert [group.name for group in operator.parts.chosen] == ["ban"]
 
 
 async def test_enter_lists_the_tasks_of_a_group() -> None:
