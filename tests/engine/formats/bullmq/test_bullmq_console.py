@@ -234,13 +234,13 @@ def test_runs_of_any_worker_are_measured(client: Redis, redis_url: str, run: Run
     assert gone["unknown"] == "no completed job is kept, and no metrics of BullMQ"
 
 
+@pytest.mark.parametrize("program", ["5.81.5"], indirect=True)
 def test_metrics_of_node_workers_are_read(
-    client: Redis, redis_server: TestServer, redis_url: str, run: Run
+    program: NodeProgram, client: Redis, redis_url: str, run: Run
 ) -> None:
     """A queue whose jobs are removed when they are done has the rate of BullMQ's own metrics."""
-    with closing(NodeProgram("5.81.5", redis_server.socket)) as program:
-        program("add", "mails", [[{}, {"removeOnComplete": True, "removeOnFail": True}]] * 30)
-        program("work", "mails", "ok", 0, 20_000, {"metrics": {"maxDataPoints": 60}})
+    program("add", "mails", [[{}, {"removeOnComplete": True, "removeOnFail": True}]] * 30)
+    program("work", "mails", "ok", 0, 20_000, {"metrics": {"maxDataPoints": 60}})
     assert client.zcard("bull:mails:completed") == 0
     mails = kinds_of(run, redis_url)["mails"]
     assert mails["source"] == "metrics"
