@@ -243,8 +243,8 @@ def test_many_held_jobs_keep_their_order(client: Redis, store: BullmqStore) -> N
     releases = [Move(t, verbs.release(t, NOW)) for t in held]
     assert not [o.error for o in store.swap_all(releases) if o.error]
     assert client.lrange("bull:mails:wait", 0, -1) == line
-    for number, age in (("1", 10), ("2", 20), ("3", 30), ("4", 1), ("5", 40)):
-        write_waiting(client, number, "sums", timestamp=CREATED_MS + age)
+    for ident, age in (("1", 10), ("2", 20), ("3", 30), ("4", 1), ("5", 40)):
+        write_waiting(client, ident, "sums", timestamp=CREATED_MS + age)
     act(store, "hold", "sums/4")
     act(store, "release", "sums/4")
     assert client.lrange("bull:sums:wait", 0, -1) == ["5", "4", "3", "2", "1"]
