@@ -36,7 +36,7 @@ from tests.bullmq_jobs import (
     write_waiting,
 )
 from tests.engine.formats.bullmq.conftest import Opener
-from tests.store_contents import act, found, problems_in, restore, tasks_in
+from tests.store_contents import act, found, naming, problems_in, restore, tasks_in
 
 
 def test_a_job_in_a_group_is_not_put_back(client: Redis, store: BullmqStore) -> None:
@@ -213,15 +213,15 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-def test_a_peer_that_is_no_server_is_one_clear_line(name: str, monkeypatch: MonkeyPatch) -> None:
+def test_a_peer_that_is_no_server_is_one_clear_line(monkeypatch: MonkeyPatch) -> None:
     """An answer without end, too deep or of another protocol is `Unavailable`, within the limits of
     an answer (here less); so is a refusal or a cut while the connection is opened."""
     monkeypatch.setattr(limited_socket, "MAX_ANSWER_BYTES", 1 << 20)
-    script, message = ANSWERS[name]
-    with hostile(script) as place, pytest.raises(Unavailable) as caught:
-        connection.Connection(place)
-    assert message in str(caught.value) and str(caught.value).isprintable()
+    for name, (script, message) in ANSWERS.items():
+        with naming(name):
+            with hostile(script) as place, pytest.raises(Unavailable) as caught:
+                connection.Connection(place)
+            assert message in str(caught.value) and str(caught.value).isprintable()
 
 
 def test_a_text_may_contain_the_head_of_a_list(client: Redis, store: BullmqStore) -> None:
@@ -243,23 +243,23 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("answer", HEADS)
-def test_the_head_of_a_long_list_is_found_wherever_the_parts_end(answer: bytes) -> None:
+def test_the_head_of_a_long_list_is_found_wherever_the_parts_end() -> None:
     """An answer comes in parts of any length; the first part may be of another length."""
-    for size, first in itertools.product(range(1, len(answer) + 1), repeat=2):
-        near, far = socket.socketpair()
-        with near, far:
-            limited = limited_socket.LimitedSocket(far, 30.0)
-            limited.sendall(b"GET x\r\n")
-            cuts = [0, *range(first, len(answer), size), len(answer)]
-            parts = [answer[a:b] for a, b in itertools.pairwise(cuts)]
-            is_long = False
-            try:
-                for part in parts:
-                    limited._check(part)
-            except AnswerTooLong:
-                is_long = True
-            assert is_long == HEADS[answer], parts
+    for answer, expected in HEADS.items():
+        for size, first in itertools.product(range(1, len(answer) + 1), repeat=2):
+            near, far = socket.socketpair()
+            with near, far:
+                limited = limited_socket.LimitedSocket(far, 30.0)
+                limited.sendall(b"GET x\r\n")
+                cuts = [0, *range(first, len(answer), size), len(answer)]
+                parts = [answer[a:b] for a, b in itertools.pairwise(cuts)]
+                is_long = False
+                try:
+                    for part in parts:
+                        limited._check(part)
+                except AnswerTooLong:
+                    is_long = True
+                assert is_long == expected, parts
 
 
 def test_an_answer_is_checked_for_long_lists_once(monkeypatch: MonkeyPatch) -> None:

@@ -181,15 +181,6 @@ def test_a_probe_of_an_earlier_chain_does_nothing(make: Make, peer: Peer) -> Non
         peer.open()
 
 
-def test_a_probe_counted_before_a_kill_adds_the_next_one(sender: Sender, peer: Peer) -> None:
-    """A probe that runs again, as its worker was killed or Redis was away, adds what is missing."""
-    sender.know(peer, **ILL, probes=3, next_probe=sender.now + 40)
-    for number in (0, 2):
-        assert sender.probe(peer.url, number).text == "skipped: 3 probes were made since"
-    assert sender.probes == [(peer.url, 3, 40.0)]
-    assert peer.discoveries == 0
-
-
 def test_deliveries_wait_until_the_probe_has_ended(make: Make, peer: Peer) -> None:
     """They do not come at the time of the probe itself: each would use an attempt. If the probe is
     late, it is added again, and one delivery a minute goes in its place."""
@@ -218,12 +209,17 @@ def test_once_all_probes_have_failed_one_delivery_goes(make: Make, peer: Peer) -
     assert (destination.probes, destination.next_probe) == (0, sender.now + 300.0)
 
 
-def test_a_cancelled_probe_is_not_counted(sender: Sender, peer: Peer) -> None:
-    """The worker ends: the probe runs again, and the server is not blamed."""
-    sender.know(peer, **ILL, next_probe=sender.now)
-    ran = sender.probe(peer.url, 0, is_cancelled=True)
-    assert (ran.kind, ran.after, sender.probes) == ("postponed", 0.0, [])
-    assert sender.destination(peer.url).probes == 0
+def test_a_probe_that_runs_again_is_counted_once(sender: Sender, peer: Peer) -> None:
+    """As its worker was killed or Redis was away, it adds what is missing. If the worker ends, the
+    probe runs again, and the server is not blamed."""
+    sender.know(peer, **ILL, probes=3, next_probe=sender.now + 40)
+    for number in (0, 2):
+        assert sender.probe(peer.url, number).text == "skipped: 3 probes were made since"
+    assert sender.probes == [(peer.url, 3, 40.0)]
+    assert peer.discoveries == 0
+    ran = sender.probe(peer.url, 3, is_cancelled=True)
+    assert (ran.kind, ran.after, len(sender.probes)) == ("postponed", 0.0, 1)
+    assert sender.destination(peer.url).probes == 3
 
 
 def test_a_server_that_is_not_probed_has_no_breaker(make: Make, peer: Peer) -> None:
