@@ -82,7 +82,7 @@ async def test_counts_are_exact_while_the_first_scan_runs(
         write_failed(client, "more")
         await operator.sees("failed 701", "701 dead (limit")
         await operator.press("2")
-        await operator.sees("waiting 700", "failed 701")
+        await operator.sees("waiting 700", "failed 701", "noeviction")
         assert not live.inspector.latest.is_complete
         going.release(10_000)
         await operator.until(lambda: live.inspector.latest.is_complete)

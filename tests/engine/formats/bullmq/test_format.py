@@ -3,7 +3,6 @@
 import json
 import time
 from contextlib import closing
-from typing import Any
 
 import pytest
 from redis import Redis
@@ -13,12 +12,9 @@ from engine.config.validators import ConfigError, ConfigLocation
 from engine.formats.bullmq import facts
 from engine.formats.bullmq.connection import Connection
 from engine.formats.bullmq.place import BullmqSettings, JobLimit, parse_place, parse_settings
-from engine.places.place import Place
 from tests.bullmq_jobs import everything, unmarked, write_hash, write_schedule
-from tests.console_operator import an_operator
 from tests.engine.formats.bullmq.conftest import Run
 from tests.redis_server import TestServer
-from tui.text import keys
 
 
 @pytest.mark.usefixtures("jobs")
@@ -41,17 +37,6 @@ def test_the_commands_work_on_it(run: Run, client: Redis, redis_url: str) -> Non
     assert "held 1" in run("status", redis_url, code=1)
     run("release", redis_url, "--apply", "1")
     assert unmarked(client) == before
-
-
-@pytest.mark.usefixtures("jobs")
-async def test_the_console_shows_it(console_place: Place) -> None:
-    """Its jobs are a list with BullMQ's words, and a plan for them is made."""
-    options: dict[str, Any] = {"size": (120, 40), "first": keys.OVERVIEW, "clock": time.time}
-    async with an_operator(console_place, **options) as operator:
-        await operator.press("2")
-        await operator.sees("sums/4", "[waiting 1]", "failed 3", "noeviction")
-        await operator.press("H")
-        await operator.sees("hold")
 
 
 # ---- settings

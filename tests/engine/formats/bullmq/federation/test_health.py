@@ -266,9 +266,8 @@ def test_a_probe_survives_a_locked_registry(make: Make, peer: Peer) -> None:
         assert ran.kind == kind and ran.text.startswith("[REGISTRY] ")
 
 
-@pytest.mark.parametrize("shape", ["inline", "wrapped"])
 def test_a_server_without_address_is_reached_by_a_relay(
-    either: Sender, peer: Peer, relay: Peer, shape: str
+    either: Sender, peer: Peer, relay: Peer
 ) -> None:
     """The relay gets an envelope for the target; the target decrypts it and acknowledges."""
     server = know_hidden(either, peer, relay)

@@ -345,32 +345,6 @@ def test_a_message_that_cannot_be_routed_returns_to_its_sender(spool: AgentSpool
     assert (lines, spool.routed()) == ([("ok3", b"error bounce dropped")], [mail])
 
 
-def test_the_samples_are_delivered(spool: AgentSpool) -> None:
-    """Each smtp recipient of the real router's files is sent with its own headers, and done."""
-    count, samples = 0, sample_files()
-    with Server() as server:
-        at_server = smtp(server.port)
-        for path, data in samples.items():
-            tree, name = path.partition("/")[0], path.rpartition("/")[2]
-            if tree != "snap2":
-                continue
-            (spool.root / "transport" / name).write_bytes(data)
-            (spool.root / "queue" / name).write_bytes(b"\n" * 1000 + b"body\n")
-            hosts = {line.split()[-3] for line in data.split(b"\n") if b"r           smtp " in line}
-            for host in sorted(hosts):
-                lines = spool.answers(
-                    lambda message, recipients, _: at_server(
-                        message, recipients, LOOPBACK.encode()
-                    ),
-                    host.lower().decode(),
-                    "smtp",
-                    name,
-                )
-                assert {status for status, _ in lines} <= {"ok2", "ok3"}
-                count += len(lines)
-    assert count == len([to for mail in server.mails for to in mail.recipients]) == 26
-
-
 # ---- the command
 
 

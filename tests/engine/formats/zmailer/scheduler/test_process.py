@@ -251,18 +251,6 @@ def test_the_end_waits_for_what_agents_answer(place: Place, dies: bool) -> None:
         assert "failed; the reason was lost with the scheduler" in diagnostic
 
 
-def test_a_second_scheduler_ends_the_first(place: Place) -> None:
-    """A scheduler that starts ends the one that runs, and takes over its mail."""
-    place.configure("queueonly")
-    path = place.put(70, "good")
-    with place.running() as first:
-        until(lambda: "good/x/0" in place.ask())
-        place.configure()
-        with place.running():
-            assert first.wait(PATIENCE) == 0
-            until(lambda: not path.exists())
-
-
 def test_a_thread_shows_why_it_does_not_start(place: Place) -> None:
     """A queueonly one until a T file names its host, any while the marker of the console is there,
     with -p CHANNEL/HOST all but one."""
