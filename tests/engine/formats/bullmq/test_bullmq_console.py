@@ -349,18 +349,6 @@ def test_places_on_servers_are_named_by_the_server() -> None:
     assert short_names(["redis://h/0?prefix=a", "redis://h/0"]) == ["h?prefix=a", "h"]
 
 
-def test_stack_traces_are_lines(client: Redis, store: BullmqStore) -> None:
-    """The traces of all attempts, each with its own lines; as stored if they are no such list."""
-    traces = ["Error: one\n    at a.js:1", "Error: two\n    at b.js:2"]
-    write_failed(client, "1", stacktrace=json.dumps(traces))
-    write_failed(client, "2", stacktrace="{broken")
-    one, two = found(store, "mails/1"), found(store, "mails/2")
-    text = b"Error: one\n    at a.js:1\n\nError: two\n    at b.js:2"
-    assert store.read(one, "stack traces") == text
-    assert {part.name: part.size for part in store.parts(one)}["stack traces"] == len(text)
-    assert store.read(two, "stack traces") == b"{broken"
-
-
 PYTHON_TRACE = 'Traceback (most recent call last):\n  File "h.py", line 1\nValueError: no such user'
 
 

@@ -165,14 +165,20 @@ def test_scanning_and_reading_send_no_writing_command(client: Redis, open_bullmq
 
 
 def test_parts_are_the_fields_of_a_job(client: Redis, store: BullmqStore) -> None:
-    """Data, options, return value, stack traces and log each have a name."""
-    write_failed(client, "1", data='{"to":"ä"}', stacktrace='["at x"]')
+    """Data, options, return value, stack traces and log each have a name. The traces of all
+    attempts have their own lines; as stored if they are no such list."""
+    traces = ["Error: one\n    at a.js:1", "Error: two\n    at b.js:2"]
+    write_failed(client, "1", data='{"to":"ä"}', stacktrace=json.dumps(traces))
+    write_failed(client, "2", stacktrace="{broken")
     client.rpush("bull:mails:1:logs", "first", "second")
     task = found(store, "mails/1")
-    names = [part.name for part in store.parts(task)]
-    assert names == ["job", "data", "options", "stack traces", "last error", "log"]
+    sizes = {part.name: part.size for part in store.parts(task)}
+    assert [*sizes] == ["job", "data", "options", "stack traces", "last error", "log"]
     assert store.read(task, "data") == '{"to":"ä"}'.encode()
     assert store.read(task, "log") == b"first\nsecond"
+    text = b"Error: one\n    at a.js:1\n\nError: two\n    at b.js:2"
+    assert (store.read(task, "stack traces"), sizes["stack traces"]) == (text, len(text))
+    assert store.read(found(store, "mails/2"), "stack traces") == b"{broken"
 
 
 WAYS_BACK = [

@@ -132,7 +132,9 @@ def test_each_recipient_has_its_outcome(spool: AgentSpool) -> None:
 
 
 def test_other_outcomes_of_a_delivery(spool: AgentSpool) -> None:
-    """Relayed without DSN, sent again after a doubt, and an error for an address that is none."""
+    """Relayed without DSN, sent again after a doubt, and an error for an address that is none. If
+    the host is not reached, all are deferred, the last one with deferall; only blanks are
+    written."""
     path = spool.put(recipient(host=LOOPBACK), "N NOTIFY=SUCCESS\n")
     with Server() as server:
         assert spool.answers(smtp(server.port)) == [("ok2", b"250 2.0.0 accepted")]
@@ -145,9 +147,6 @@ def test_other_outcomes_of_a_delivery(spool: AgentSpool) -> None:
     with Server() as server:
         assert [one for one, _ in spool.answers(smtp(server.port))] == ["ok3", "error2"]
 
-
-def test_a_host_that_is_not_reached_ends_the_work_on_it(spool: AgentSpool) -> None:
-    """All recipients are deferred, the last one with deferall; nothing is written but blanks."""
     path = spool.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK, user="e@d.example"))
     before = path.read_bytes()
     with refusing() as port:
@@ -256,8 +255,9 @@ def test_a_lock_that_was_taken_away_is_not_overwritten(spool: AgentSpool) -> Non
 # ---- hold
 
 
-def test_a_condition_is_met_or_not() -> None:
-    """By name service, epoch time, age of the message, or home directory."""
+def test_a_condition_is_met_or_not(spool: AgentSpool) -> None:
+    """By name service, epoch time, age of the message, or home directory. What is no condition
+    keeps the message in the queue with the reason; no script is run for a mail."""
     for host, due in (
         ("ns:known.example/any", True),
         ("ns:unknown.example", False),
@@ -271,9 +271,6 @@ def test_a_condition_is_met_or_not() -> None:
     ):
         assert is_due(host, NOW, NOW - 3600, lambda name: name == "known.example") is due
 
-
-def test_what_is_no_condition_keeps_the_message(spool: AgentSpool) -> None:
-    """It stays in the queue with the reason; no script is run for a mail."""
     for host in ("bogus:1", "script:x", "timeout:soon", "age:x", "x"):
         with naming(host), pytest.raises(WrongHold, match="hold: "):
             is_due(host, NOW, NOW, lambda name: True)

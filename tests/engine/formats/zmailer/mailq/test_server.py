@@ -171,7 +171,8 @@ def test_exact_kill_answers_as_the_original(tmp_path: Path) -> None:
 
 
 def test_reports_end_with_a_dot_and_double_leading_dots(stepped: SteppedServer) -> None:
-    """Reports have the lines of the view; a leading dot in a line is doubled."""
+    """Reports have the lines of the view; a leading dot in a line is doubled. While the view is the
+    same, its text is only written; a changed view is rendered again."""
     stepped.queue.all_jobs[0] = stepped.queue.all_jobs[0]._replace(path=".hidden")
     peer = stepped.log_in()
     lines = stepped.say(peer, b"SHOW THREAD smtp a.test\n").decode().split("\n")
@@ -184,6 +185,11 @@ def test_reports_end_with_a_dot_and_double_leading_dots(stepped: SteppedServer) 
         lines = stepped.say(peer, f"SHOW {command}\n".encode()).decode().split("\n")
         assert (lines[0], lines[-2:]) == ("+OK until LF.LF", [".", ""])
         assert len(lines) > 4
+
+    first, second = (stepped.say(stepped.log_in(), b"SHOW QUEUE THREADS\n") for _ in range(2))
+    assert first == second
+    stepped.queue.kill_message("I/F/3276785")
+    assert b"b.test" not in stepped.say(stepped.log_in(), b"SHOW QUEUE THREADS\n")
 
 
 def test_a_command_ends_with_its_line(stepped: SteppedServer) -> None:
@@ -239,14 +245,6 @@ def test_a_slow_reader_delays_no_other_peer(stepped: SteppedServer) -> None:
     assert stepped.say(quick, b"KILL X\n") == b"-Unknown request.\n"
     assert stepped.hear(slow).count(b"+OK until LF.LF\n") == 8
     assert stepped.queue.asked == ["ETRN h1.test"]
-
-
-def test_a_report_is_rendered_once_for_each_view(stepped: SteppedServer) -> None:
-    """While the view is the same, its text is only written; a changed view is rendered again."""
-    first, second = (stepped.say(stepped.log_in(), b"SHOW QUEUE THREADS\n") for _ in range(2))
-    assert first == second
-    stepped.queue.kill_message("I/F/3276785")
-    assert b"b.test" not in stepped.say(stepped.log_in(), b"SHOW QUEUE THREADS\n")
 
 
 def test_version_1_writes_a_dump_and_closes(tmp_path: Path) -> None:

@@ -304,8 +304,10 @@ def test_expired_recipients_fail(spool: SchedulerSpool) -> None:
 
 
 def test_a_finished_message_is_reported_and_removed(spool: SchedulerSpool) -> None:
-    """Its diagnostics are given to the reporter, then both files are removed; other files stay. If
-    the report cannot be written, nothing is removed, and it is tried again."""
+    """Its diagnostics are given to the reporter, then both files are removed; if the report cannot
+    be written, nothing is. Nor is a message with recipients to do, which an operator released
+    meanwhile or which have a lock, nor a file that came in the place of another one while it was
+    open."""
     for number in (70, 71):
         spool.put(number, recipient())
     before, loaded = spool.tree(), spool.load(70)
@@ -318,6 +320,18 @@ def test_a_finished_message_is_reported_and_removed(spool: SchedulerSpool) -> No
     assert spool.outcomes.complete(loaded.message, NOW) == (1, 1)
     assert spool.reported == [{loaded.groups[0].offsets[0]: b"failed"}]
     assert spool.tree() == {"transport/71", "queue/71"}
+
+    path = spool.put(70, recipient(), recipient())
+    before, loaded = spool.tree(), spool.load(70)
+    assert spool.outcomes.complete(loaded.message, NOW) is None
+    write_lock(path, loaded.groups[0].offsets[0], 1)
+    assert spool.outcomes.complete(loaded.message, NOW) is None
+    with spool.places.open("70") as opened:
+        path.unlink()
+        path.write_text("another")
+        with pytest.raises(FileNotFoundError):
+            spool.places.remove(opened)
+    assert spool.tree() == before
 
 
 def test_an_expired_recipient_is_reported_while_others_wait(spool: SchedulerSpool) -> None:
@@ -348,22 +362,6 @@ def test_a_delay_is_reported_once_to_those_who_want_it(spool: SchedulerSpool) ->
     assert spool.reported == [{job.offsets[0]: b"delayed"}]
     spool.outcomes.expire(job, NOW)
     assert sum("\1failed\0015.4.7\1" in line for line in spool.lines(path, "d")) == 2
-
-
-def test_a_message_with_recipients_to_do_is_not_removed(spool: SchedulerSpool) -> None:
-    """A recipient that an operator released meanwhile, or that has a lock, keeps its message; so
-    does a file that came in the place of another one while it was open."""
-    path = spool.put(70, recipient(), recipient())
-    before, loaded = spool.tree(), spool.load(70)
-    assert spool.outcomes.complete(loaded.message, NOW) is None
-    write_lock(path, loaded.groups[0].offsets[0], 1)
-    assert spool.outcomes.complete(loaded.message, NOW) is None
-    with spool.places.open("70") as opened:
-        path.unlink()
-        path.write_text("another")
-        with pytest.raises(FileNotFoundError):
-            spool.places.remove(opened)
-    assert spool.tree() == before
 
 
 @pytest.mark.parametrize("step", range(8))
@@ -399,7 +397,8 @@ ONE = "X 7 smtp a.example u@a 1\n"
 
 
 def test_the_next_alternative_is_tried_after_a_failure(spool: SchedulerSpool) -> None:
-    """One X recipient of a class is tried at a time; only the failure of the last is reported."""
+    """One X recipient of a class is tried at a time; only the failure of the last is reported.
+    After a success no other one is to do, also if tags were not written."""
     path = spool.put(70, ONE, ONE.replace("a", "b"), recipient(), ONE.replace("7", "8"))
     loaded = spool.load(70)
     first, other, _ = (at for group in loaded.groups for at in group.offsets)
@@ -410,9 +409,6 @@ def test_the_next_alternative_is_tried_after_a_failure(spool: SchedulerSpool) ->
     assert spool.answer(loaded, other, "ok3 sent") == []
     assert [line[:4] for line in spool.lines(path, "X")] == ["X-7 ", "X-7 ", "X+8 "]
 
-
-def test_a_success_finishes_all_alternatives(spool: SchedulerSpool) -> None:
-    """After a success no other recipient of the class is to do, also if tags were not written."""
     path = spool.put(70, ONE, ONE, ONE)
     loaded = spool.load(70)
     spool.answer(loaded, loaded.groups[0].offsets[0], "ok3 sent")

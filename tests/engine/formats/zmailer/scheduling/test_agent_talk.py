@@ -117,11 +117,21 @@ def hear(talk: AgentTalk[str], data: bytes) -> list[object]:
 
 
 def test_an_agent_gets_one_job_and_then_overfeed_and_one() -> None:
-    """After the start it gets one; then overfeed + 1 whenever all credits are back."""
+    """After the start it gets one; then overfeed + 1 whenever all credits are back. Each #idle
+    costs a credit; attached before that is back, the agent gets its job after it."""
     talk = started(7, 8, 9)
     assert (talk.feed.state, talk.feed.outstanding, talk.room(150)) == ("STUFF", 3, 0)
     assert [hear(talk, HUNGRY * 2), hear(talk, HUNGRY)] == [[], [Ready()]]
     assert talk.room(150) == 151
+
+    talk = started(7)
+    hear(talk, HUNGRY)
+    talk.finish()
+    talk.idle()
+    assert bytes(talk.output) == b"#idle\n"
+    talk.attach()
+    assert talk.room(0) == 0
+    assert (hear(talk, HUNGRY), talk.room(0)) == ([Ready()], 1)
 
 
 def test_an_answer_counts_only_for_a_job_that_the_agent_has() -> None:
@@ -154,18 +164,6 @@ def test_a_job_waits_while_the_socket_is_full_or_its_number_is_in_use() -> None:
     talk.output += b"x" * agent_talk.MAX_OUTPUT_BYTES
     assert not talk.give(JobLine("8", HOST), "full", 4.0)
     assert talk.jobs == ["job 7"]
-
-
-def test_an_idle_agent_gets_jobs_of_its_new_thread_when_it_is_hungry() -> None:
-    """Each #idle costs a credit; attached before that is back, the agent gets its job after it."""
-    talk = started(7)
-    hear(talk, HUNGRY)
-    talk.finish()
-    talk.idle()
-    assert bytes(talk.output) == b"#idle\n"
-    talk.attach()
-    assert talk.room(0) == 0
-    assert (hear(talk, HUNGRY), talk.room(0)) == ([Ready()], 1)
 
 
 FED = AgentFeed(0.0, AgentState.STUFFING, 0)
