@@ -17,6 +17,7 @@ from engine.formats.zmailer.mailq.acl import digest
 from engine.formats.zmailer.reports import ReportSettings
 from engine.formats.zmailer.scheduler.process import SignalReader, SignalRequest
 from engine.formats.zmailer.scheduler.running_agents import MAX_ERRORS_PER_MINUTE
+from engine.formats.zmailer.scheduler.spool_controls import FOLDER, RUNNING_CONF
 from engine.formats.zmailer.spool import names
 from engine.formats.zmailer.spool.folders import PostofficeFolders
 from engine.formats.zmailer.spool.store import ZmailerStore
@@ -178,6 +179,7 @@ def test_signals(place: Place) -> None:
     log again, ALRM looks for new files, QUIT ends after the agents."""
     place.write_agent("bad", "exit 1")
     waiting = place.put(70, "bad")
+    in_use = place.root / FOLDER / RUNNING_CONF  # to which a reread shows the difference
     with place.running("-F") as scheduler:
         until(lambda: "bad/x/0" in place.ask())
         assert "Plim:" in place.ask() and "Plim:   0" not in place.ask()
@@ -187,6 +189,7 @@ def test_signals(place: Place) -> None:
         place.configure("maxring=3")
         scheduler.send_signal(signal.SIGUSR1)
         until(lambda: "clause bad/*: maxring: not set -> 3" in place.log())
+        until(lambda: in_use.read_text() == place.conf.read_text())
         place.conf.write_text("bad/*\n nonsense=1\n")
         scheduler.send_signal(signal.SIGUSR1)
         until(lambda: "unknown keyword nonsense" in place.log())
