@@ -26,13 +26,9 @@ from engine.formats.zmailer.scheduling.agent_lines import (
 )
 from engine.formats.zmailer.scheduling.agent_process import Agent, agent_program, start_agent
 from engine.formats.zmailer.scheduling.agent_talk import Answered, Ready
-from engine.formats.zmailer.spool.changes import LineChanges
 from engine.formats.zmailer.spool.folders import PostofficeFolders
-from engine.formats.zmailer.spool.reading import MessageReader
-from engine.formats.zmailer.spool_mail import SpoolMail
 from engine.formats.zmailer.submit import Router
 from engine.mail.send.smtp_client import SmtpDestination
-from engine.system import files
 from tests import command
 from tests.engine.formats.zmailer.spool.test_control_file import sample_files
 from tests.smtp_server import DROP, HOST, Server, refusing
@@ -290,27 +286,6 @@ def test_a_held_message_that_is_due_goes_to_the_router_again(spool: AgentSpool) 
     assert rest == b"From: a@b.example\nSubject: a report\n\n" + BODY
     assert spool.lines(path)[0].startswith("r+          hold")
     assert [type(one).__name__ for one in spool.serve(spool.hold_agent(), *job)] == ["Resync"]
-
-
-@pytest.mark.parametrize(
-    ("call", "mails"), [("rename", 1), ("fsync", 0)], ids=["after the tag", "before the tag"]
-)
-def test_a_mail_for_the_router_is_sent_once_if_the_agent_is_killed(
-    spool: AgentSpool, monkeypatch: pytest.MonkeyPatch, call: str, mails: int
-) -> None:
-    """The tag decides: recovery sends the staged mail, or removes it and the recipient waits."""
-    path = spool.put(recipient("hold", "timeout:1"))
-    pid = os.fork()
-    if pid == 0:
-        monkeypatch.setattr(files, call, lambda *args, **how: os._exit(9))
-        spool.serve(spool.hold_agent(), "timeout:1", "hold")
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
-    assert spool.routed() == []
-    store = SpoolMail(spool.folders, lambda: NOW, ReportSettings("here.example"))
-    LineChanges(spool.folders, MessageReader(spool.folders), store).recover(None)
-    assert len(spool.routed()) == mails
-    assert spool.lines(path)[0].startswith("r+  " if mails else f"r~{pid:6}")
 
 
 # ---- errormail
