@@ -158,8 +158,7 @@ def test_a_removed_mail_loses_its_mark_last(tmp_path: Path) -> None:
 
 
 def test_a_disk_is_written_out_as_it_was_read_in(tmp_path: Path) -> None:
-    """Second names included. The data of a write that no fsync followed may be whole, lost, half
-    there or zeros."""
+    """Data that no fsync followed may be whole, lost, half there or zeros."""
     first, second = tmp_path / "first", tmp_path / "second"
     (first / "below" / "empty").mkdir(parents=True)
     (first / "a").write_bytes(b"one")

@@ -29,8 +29,7 @@ JOBS = 150
     ],
 )
 def test_killed_rivals_lose_no_task(tmp_path: Path, crew: tuple[str, ...]) -> None:
-    """Nothing is lost, torn or unexpected, no two processes hold the lock together, and only tasks
-    that a killed process had claimed are repeated."""
+    """No two hold the lock together, and only tasks that a killed process had are repeated."""
     with Field(tmp_path, SEED, crew) as field:
         field.play(lambda: len(field.lines) < LINES)
         result = field.finish()

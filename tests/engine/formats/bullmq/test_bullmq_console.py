@@ -113,8 +113,7 @@ def test_a_wrong_prefix_or_database_is_named(
 def test_queues_that_are_not_shown_are_named(
     client: Redis, redis_url: str, redis_server: TestServer, run: Run
 ) -> None:
-    """A queue of Bull with its jobs, and a prefix for queues with a colon in their names: their
-    keys are no problems, also beside a queue that is shown."""
+    """One of Bull, and queues with a colon in their names: their keys are no problems."""
     write_waiting(client, "1", "sales")
     client.set("bull:classic:id", 2)
     for ident in "12":
@@ -133,8 +132,7 @@ def test_queues_that_are_not_shown_are_named(
 async def test_new_queues_and_an_emptied_server_are_seen_soon(
     client: Redis, console_place: Place, monkeypatch: MonkeyPatch
 ) -> None:
-    """A queue that another program makes is counted without a full scan being asked for, and no
-    alert of it stays once all keys are deleted."""
+    """Without a full scan being asked for; no alert stays once all keys are deleted."""
     write_failed(client, "f1", "one")
     monkeypatch.setattr(scan, "FIND_SECONDS", scan.FIND_SECONDS / 5)
     async with at_overview(console_place) as operator:
@@ -265,8 +263,7 @@ def test_metrics_of_an_idle_queue_count_what_the_window_has(
 def test_an_accepted_warning_needs_no_attention(
     client: Redis, redis_url: str, run: Run, tmp_path: Path
 ) -> None:
-    """It stays visible, marked as accepted, and `status` and `overview` end with 0; another warning
-    of its kind, and one at another place, are not accepted."""
+    """It stays visible, and both commands end with 0; others of its kind are not accepted."""
     set_version(client, "mails")
     config = tmp_path / "accepted.yaml"
 
@@ -306,8 +303,7 @@ def test_accepted_alerts_are_checked(run: Run, tmp_path: Path) -> None:
 
 
 async def test_each_queue_has_a_line_in_the_overview(client: Redis, console_place: Place) -> None:
-    """Below the line of the server, with its counts, its oldest job and the rate of its finished
-    jobs; Enter opens its tasks."""
+    """With counts, oldest job and rate of its finished jobs; Enter opens its tasks."""
     now = now_ms()
     for number in range(3):
         write_waiting(client, f"w{number}", "mails", timestamp=CREATED_MS - 3_600_000)
@@ -353,8 +349,7 @@ PYTHON_TRACE = 'Traceback (most recent call last):\n  File "h.py", line 1\nValue
 
 
 def test_a_timeline_has_the_attempts_before_the_last(client: Redis, store: BullmqStore) -> None:
-    """A failed job has a line for each attempt, with its error if the job has the stack traces of
-    all; their times are in no key."""
+    """Each with its error if the job has the traces of all; their times are in no key."""
     whole = ["Error: old round", "Error: relay busy\n    at a.js:1", PYTHON_TRACE, "Error: last"]
     lines = [
         "? attempt 1 failed, time not recorded: Error: relay busy",
@@ -380,8 +375,7 @@ def test_a_timeline_has_the_attempts_before_the_last(client: Redis, store: Bullm
 
 
 async def test_a_flow_is_a_tree(client: Redis, console_place: Place) -> None:
-    """The screen of a parent has its children, and below each its own, further to the right; and
-    when a job failed, after which attempt."""
+    """The screen of a parent has its children, and below each its own, further to the right."""
     for parent, child in (("p", "c"), ("c", "d"), ("p", "e")):
         write_waiting(client, child, parentKey=f"bull:mails:{parent}")
         client.sadd(f"bull:mails:{parent}:dependencies", f"bull:mails:{child}")

@@ -52,8 +52,7 @@ def test_a_job_in_a_group_is_not_put_back(client: Redis, store: BullmqStore) -> 
 
 
 def test_five_mebibytes_of_data_are_not_read_by_a_scan(client: Redis, store: BullmqStore) -> None:
-    """The data counts for the revision, is cut when it is read, and survives a purge and its undo
-    byte for byte."""
+    """They are cut when they are read, and survive a purge and its undo byte for byte."""
     data = '"' + "x" * (5 << 20) + '"'
     write_failed(client, "1", data=data)
     before, task = everything(client), found(store, "mails/1")
@@ -81,8 +80,7 @@ ODD_IDS = {
 
 @pytest.mark.parametrize("verb", ["purge", "retry"])
 def test_odd_ids_are_tasks(client: Redis, store: BullmqStore, verb: str) -> None:
-    """A job whose id is no printable text is a task with a printable id, and no problem; a verb and
-    its undo change exactly it."""
+    """Unprintable ids have a printable form; a verb and its undo change exactly that job."""
     for ident in ODD_IDS:
         write_failed(client, ident)
     assert all(split_id(name) == ("mails", ident) for ident, name in ODD_IDS.items())
@@ -100,8 +98,7 @@ def test_odd_ids_are_tasks(client: Redis, store: BullmqStore, verb: str) -> None
 
 
 def test_bytes_that_are_no_text_are_shown(client: Redis, store: BullmqStore) -> None:
-    """A name that is no UTF-8, or has control bytes, is made safe, and the job is still changed as
-    it is."""
+    """A name that is no UTF-8, or has control bytes, is made safe, and stays as it is stored."""
     write_failed(client, "1", name=b"\xff\xfe")
     write_failed(client, "2", name="a\x1b[2Jb", failedReason="no\x1b]0;x\x07\nsecond line")
     task, other = found(store, "mails/1"), found(store, "mails/2")

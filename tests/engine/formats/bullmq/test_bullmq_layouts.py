@@ -102,8 +102,7 @@ def test_a_queue_that_is_paused_by_list_stays_so(
 
 
 def test_a_pause_of_version_5_is_by_list(client: Redis, store: BullmqStore) -> None:
-    """Our pause renames the list, so that a resume by a program of BullMQ 5 loses nothing; jobs
-    that another program left in `wait` go behind those in `paused`."""
+    """So a resume by BullMQ 5 loses nothing; jobs in `wait` go behind those in `paused`."""
     write_waiting(client, "1")
     set_version(client, "bullmq:5.0.0")
     store.control("pause", "mails", "1")
@@ -209,8 +208,7 @@ def test_jobs_in_no_list_are_put_back(
 
 
 def test_jobs_in_no_list_are_a_warning_of_their_own(client: Redis, store: BullmqStore) -> None:
-    """By queue, with the control that puts them back; schedules are none, and entries without a job
-    in another queue hide none."""
+    """By queue, with its control; entries without a job in another queue hide none."""
     write_waiting(client, "1", "mails")
     write_waiting(client, "1", "reports")
     client.rpush("bull:reports:wait", "gone", "gone too", "also gone")

@@ -133,8 +133,7 @@ def test_node_runs_our_jobs(node: Node, client: Redis, store: BullmqStore, tmp_p
 def test_the_job_of_a_killed_worker_is_run_by_the_other(
     node: Node, client: Redis, redis_url: str, start: StartWorker, tmp_path: Path, *, is_ours: bool
 ) -> None:
-    """kill -9 of a worker: the other's returns the job when its lock has ended, and completes
-    it."""
+    """Once its lock has ended, by kill -9 of either worker."""
     node.call("add", [("plain", {}, {})])
     note = f"echo $TASK_ID >>{tmp_path}/ran"
     first = start(redis_url, f"{note}; sleep 600") if is_ours else node.work("hang")
@@ -175,8 +174,7 @@ def test_a_pause_by_node_is_obeyed(
 
 
 def test_the_options_of_node_are_shown(node: Node, client: Redis, store: BullmqStore) -> None:
-    """Attempts, backoff, delay, priority and id; an id and a deduplication id are taken once, by
-    whichever program comes first."""
+    """Of two jobs with one id or deduplication id the first is taken, of either program."""
     retries = {"attempts": 5, "backoff": {"type": "exponential", "delay": 5000}}
     once = {"deduplication": {"id": "once"}}
     jobs: list[object] = [
@@ -257,8 +255,7 @@ def test_our_worker_runs_a_flow_of_node(
 def test_an_edit_by_node_does_not_end_a_running_job(
     node: Node, client: Redis, redis_url: str, start: StartWorker, tmp_path: Path
 ) -> None:
-    """Node changes data, priority and progress of a job that our worker runs: it is renewed, runs
-    on and is completed once."""
+    """Our worker's claim is renewed, and the job is completed once."""
     (ident,) = node.call("add", [("plain", {}, {})])
     go_on = tmp_path / "go"
     start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran; until test -e {go_on}; do sleep 0.1; done")

@@ -131,8 +131,7 @@ def write_jobs(client: Redis, number: int, queue: str = "mails") -> None:
 def test_an_idle_worker_is_woken_by_the_marker(
     start: Start, client: Redis, store: BullmqStore
 ) -> None:
-    """A job that is added to an empty queue wakes the worker, which looks by itself never again;
-    the server lists it by the name that BullMQ's workers have."""
+    """It looks by itself never again; the server lists it by the name of BullMQ's workers."""
     handler = Recorder()
     with start({"mails": handler}) as running:
         for _ in range(3):
@@ -195,8 +194,7 @@ def test_an_outcome_and_the_next_claim_are_one_script(
 
 
 def test_a_queue_that_shares_slots_is_not_overtaken(start: Start, client: Redis) -> None:
-    """One slot for two queues: they take turns, although each outcome could fetch the next job of
-    the same queue."""
+    """Though each outcome could fetch the next job of the same queue, they take turns."""
     handler = Recorder()
     write_jobs(client, 20, "a")
     write_jobs(client, 3, "b")
@@ -228,8 +226,7 @@ def test_a_worker_that_is_stopped_keeps_no_job(start: Start, client: Redis) -> N
 def test_an_edit_of_a_running_job_does_not_cancel_it(
     client: Redis, store: BullmqStore, fails: bool
 ) -> None:
-    """Another client changes data and priority: the claim is renewed and the outcome is stored;
-    the edit stays. Without its lock the claim is lost."""
+    """Its claim is renewed, and the edit stays. Without its lock the claim is lost."""
     add(store, options={"attempts": 2})
     (task,) = store.take(time.time(), "me", 1)
     client.hset("bull:mails:1", mapping={"data": '"new"', "priority": 7})
@@ -348,8 +345,7 @@ def test_a_limited_queue_does_not_slow_another(start: Start, client: Redis) -> N
 
 
 def test_the_limit_of_a_worker_is_counted_with_others(client: Redis, open_bullmq: Opener) -> None:
-    """BullMQ's option `limiter`: jobs that another worker started count, also for a job that is
-    claimed together with an outcome; another queue is not limited."""
+    """Jobs of other workers count, also for a claim with an outcome; other queues are free."""
     limits = BullmqSettings(limiter={"mails": JobLimit(3, 600.0)})
     for queue in ("mails", "sums"):
         write_jobs(client, 4, queue)

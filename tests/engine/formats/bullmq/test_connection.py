@@ -113,8 +113,7 @@ def test_an_address_names_server_database_and_prefix() -> None:
 
 
 def test_an_address_names_sentinels_and_the_master() -> None:
-    """Their ports have a default; their password is apart from that of the server, and in no
-    text."""
+    """Ports have a default; the password of the Sentinels is another one, and in no text."""
     login = "ann:secret@h1,[::1]:26380/main/3?prefix=jobs"
     url = f"rediss+sentinel://{login}&sentinel_user=bob&sentinel_password=other&ca_file=/ca"
     address = parse_address(url)
@@ -228,8 +227,7 @@ def test_a_password_is_asked_for(server: TestServer, client: Redis) -> None:
 
 
 def test_a_missing_permission_concerns_one_change(server: TestServer, client: Any) -> None:
-    """A user who may not delete keys scans and retries; a purge says what is not permitted and
-    changes nothing."""
+    """A user who may not copy keys scans and retries; a purge is refused with the reason."""
     write_failed(client, "1")
     client.execute_command("ACL", "SETUSER", "reader", "on", ">x", "~*", "+@all", "-copy")
     with opened(server.place(), "reader", "x") as store:

@@ -79,8 +79,7 @@ def test_both_forms_are_read_and_the_new_one_is_written() -> None:
 
 
 def test_the_ends_of_recipients_are_counted_as_they_are_logged(tmp_path: Path) -> None:
-    """Failures by thread, of the last ends; of a log that was rotated the new one, from its start;
-    a line without its end counts when it is complete."""
+    """By thread; a rotated log is read from its start, a line only once it is complete."""
     path, spool_id = tmp_path / "statistics", names.spool_id(7, NOW * 10**9)
     reader = statistics_log.EndsReader(str(path))
     with pytest.raises(FileNotFoundError):

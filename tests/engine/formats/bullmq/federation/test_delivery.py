@@ -53,8 +53,7 @@ LARGE = json.dumps({"method": "FEDERATE_POST", "post": {"content": "x" * (5 << 2
 
 
 def test_the_payload_is_sent_byte_for_byte(known: Sender, peer: Peer) -> None:
-    """Spaces, numbers and order stay as they are: the signature is over these bytes. Whether 5 MiB
-    are accepted is the peer's decision."""
+    """The signature is over these bytes. Whether 5 MiB are accepted is the peer's decision."""
     for text in ('{"method":"INSERT", "a":1.0e2}', '{ "method" : "INSERT"}\n', LARGE):
         ran = known.deliver(peer.url, text)
         assert ran.kind == "done" or text != LARGE
@@ -72,8 +71,7 @@ def test_an_acknowledgement_is_inline_or_wrapped(both: Sender, peer: Peer, shape
 
 
 def test_rows_1_to_3_a_bad_payload_is_given_up(make: Make, peer: Peer) -> None:
-    """No request is made, and the row is deleted; with data of another form the row is not known
-    for sure, and stays."""
+    """No request is made. The row is deleted; with data of another form it stays."""
     payloads = {
         "{": "payload is not JSON",
         "[" * 100_000: "payload is not JSON: JSON that is nested too deep",
@@ -224,8 +222,7 @@ FOLLOWS: Mapping[str, tuple[Fault, str]] = {
 
 @pytest.mark.parametrize("name", FOLLOWS)
 def test_rows_13_and_15_a_follow_is_not_acknowledged(both: Sender, peer: Peer, name: str) -> None:
-    """An envelope for another key or none, or no signature by the server: given up, the row
-    deleted, the follow as it was."""
+    """By an envelope for no key or another one, or without the server's signature."""
     add_follow(both, peer.url)
     answer, code = FOLLOWS[name]
     peer.script.append(answer)
@@ -292,16 +289,14 @@ def test_a_server_without_our_keys_is_asked_again(make: Make, peer: Peer, profil
 
 
 def test_a_cancelled_delivery_sends_no_request(sender: Sender, peer: Peer) -> None:
-    """A worker that is to end at once does not wait for discovery either; the job is run again, and
-    no attempt is counted."""
+    """Nor does it wait for discovery; the job is run again, and no attempt is counted."""
     ran = sender.deliver(peer.url, is_cancelled=True)
     assert (outcome(ran), ran.after) == ("postponed kept [CANCELLED]", 0.0)
     assert peer.discoveries == peer.posts == 0
 
 
 def test_a_changed_key_is_refused(either: Sender, peer: Peer) -> None:
-    """Discovery finds another signing key than the registered one: nothing is sent, the old key
-    stays."""
+    """Discovery finds another signing key: nothing is sent, the old key stays."""
     with Peer() as old:
         either.change(peer.url, extra={SIGNING: old.public.signing})
     ran = either.deliver(peer.url)
@@ -355,8 +350,7 @@ def test_a_target_elsewhere_gets_nothing(make: Make, peer: Peer, target: str) ->
 
 
 def test_a_name_that_becomes_loopback_is_refused(sender: Sender, peer: Peer) -> None:
-    """The address that a connection is made to is judged, also if the name had another one when it
-    was looked up before."""
+    """The address that a connection is made to is judged, not that of an earlier lookup."""
     sender.names["peer.test"] = ["10.1.2.3"]
     server = f"http://peer.test:{peer.port}"
     sender.know(peer, server)
@@ -426,8 +420,7 @@ def test_any_sign_shows_a_repetition(known: Sender, peer: Peer) -> None:
 
 
 def test_a_conflict_does_not_hide_a_lost_decision(make: Make, peer: Peer) -> None:
-    """A follow that was applied is done only if its decision was stored: no attempt gets it again,
-    and the row stays for an operator."""
+    """A follow that was applied is done only if its decision was stored; else the row stays."""
     for decided in ("", "accepted", "acknowledged"):
         sender = make("default", peer)
         add_follow(sender, peer.url)
@@ -446,8 +439,7 @@ def test_row_14_without_a_signing_key_it_is_given_up(both: Sender, peer: Peer) -
 
 
 def test_a_replayed_acknowledgement_decides_nothing(make: Make, peer: Peer) -> None:
-    """The peer answers with its earlier acknowledgement of another follow: by default it must be
-    of the follow that was sent; `sipher` stores it for the other follow."""
+    """It must be of the follow that was sent; `sipher` stores it for the other follow."""
     for profile, kind, row, is_stored in (
         ("default", "fatal", "kept", False),
         ("sipher", "done", "deleted", True),
@@ -487,8 +479,7 @@ def _raise_locked(key: str, now: float) -> int:
 def test_a_delivery_does_not_depend_on_the_record_of_health(
     known: Sender, peer: Peer, monkeypatch: MonkeyPatch
 ) -> None:
-    """The registry is read-only once the request was sent: an error keeps its code, a success is
-    one."""
+    """With a read-only registry an error keeps its code, and a success is one."""
     known.change(peer.url, healthy=False, reason="REFUSED")
 
     def refuse(*_: object) -> Any:

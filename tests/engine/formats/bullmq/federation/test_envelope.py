@@ -114,8 +114,7 @@ def test_keys_are_written_and_read(tmp_path: Path) -> None:
 def test_a_killed_process_leaves_all_keys_or_none(
     tmp_path: Path, monkeypatch: MonkeyPatch, call: str, number: int
 ) -> None:
-    """Killed before any of these calls: afterwards either the four keys are there, or none, and
-    new ones can be made; no half of a pair is ever left."""
+    """Killed before any of these calls: no half of a pair is ever left."""
     folder, keys, real, calls = tmp_path / "keys", make_keys(), getattr(os, call), count()
 
     def killed(*arguments: Any, **options: Any) -> Any:

@@ -41,8 +41,7 @@ def know_hidden(sender: Sender, peer: Peer, relay: Peer | None = None) -> str:
 
 
 def test_a_probe_has_a_fixed_id_and_leaves_nothing() -> None:
-    """The id is made of the server's origin, however it is written, and the number; the job is
-    removed in any case."""
+    """The id is of the server's origin and the number; the job is removed in any case."""
     server = "https://peer.example"
     job = probe_job(server, 2, 1500.0)
     assert job.id == probe_id(server, 2) == "health-check_3a61b99132bfdfa2_2"
@@ -151,8 +150,7 @@ def test_a_passed_probe_marks_healthy(both: Sender, peer: Peer) -> None:
 def test_five_failed_probes_are_the_last(
     make: Make, peer: Peer, profile: str, fault: str, schedule: Any, delays: list[float]
 ) -> None:
-    """5, 15, 25, 35 and 45 minutes; then a warning, and no further probe. Another schedule has
-    other waits, and another number of probes."""
+    """Then a warning. Another schedule has other waits, and another number of probes."""
     sender = make(profile, peer, **({"probes": schedule} if schedule else {}))
     peer.close()
     sender.deliver(peer.url)
@@ -170,8 +168,7 @@ def test_five_failed_probes_are_the_last(
 
 
 def test_a_probe_of_an_earlier_chain_does_nothing(make: Make, peer: Peer) -> None:
-    """Only the probe of the number that is planned runs; with `sipher` each does, and starts a
-    chain of its own."""
+    """With `sipher` each probe runs, and starts a chain of its own."""
     for profile, planned in (("default", [0]), ("sipher", [0, 1])):
         sender = make(profile, peer)
         peer.close()
@@ -231,8 +228,7 @@ def test_a_server_that_is_not_probed_has_no_breaker(make: Make, peer: Peer) -> N
 
 
 def test_a_server_without_address_is_not_probed(either: Sender, peer: Peer) -> None:
-    """The policy of DNS allows no probe: it is planned and then skipped, which its row says; the
-    policy can be changed."""
+    """After DNS a probe is planned and then skipped, which its row says, unless set otherwise."""
     server = know_hidden(either, peer)
     either.deliver(server)
     assert either.probes == [(server, 0, 300.0)]
@@ -283,8 +279,7 @@ def test_a_server_without_address_is_reached_by_a_relay(
 
 
 def test_a_conflict_by_a_relay_means_applied(make: Make, peer: Peer, relay: Peer) -> None:
-    """The target answers 409, which the relay reports in its 502: a repetition is done; `sipher`
-    tries again. Without a repetition it is given up, as 409 without a relay."""
+    """Its 502 reports the 409: a repetition is done, others not; `sipher` tries again."""
     for profile, kinds in (("default", ["fatal", "done"]), ("sipher", ["retry", "retry"])):
         sender = make(profile)
         server = know_hidden(sender, peer, relay)
@@ -323,8 +318,7 @@ def test_a_status_of_a_relay_acknowledges_nothing(sender: Sender, peer: Peer, re
 
 
 def test_a_sweep_finds_a_relay(sender: Sender, peer: Peer, relay: Peer) -> None:
-    """Without a healthy server each unhealthy one that may be probed is asked; those that answer
-    are healthy, and the one seen last relays."""
+    """Without a healthy server unhealthy ones are asked; those that answer are healthy."""
     server = know_hidden(sender, peer)
     with Peer() as gone, Peer() as other:
         for one, reason in ((relay, "REFUSED"), (gone, "REFUSED"), (other, "DNS")):

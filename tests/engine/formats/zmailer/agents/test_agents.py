@@ -357,8 +357,7 @@ def _events(agent: Agent[str]) -> Iterator[object]:
 
 @pytest.mark.deep
 def test_the_scheduler_works_with_our_agents(spool: AgentSpool) -> None:
-    """A message with a recipient for each agent: one is delivered, one fails, one is given to the
-    router again, one returns to its sender; then nothing is left but the mail for the router."""
+    """One for each agent: delivered, failed, given to the router, returned to its sender."""
     users = [recipient(host=LOOPBACK, user=f"{name}@d.example") for name in ("ok", "no")]
     users += [recipient("hold", "timeout:1"), recipient("error", "nosuchhost")]
     path, root = spool.put(*users), spool.root

@@ -47,8 +47,7 @@ def store(running: RunningServer) -> Iterator[MailqStore]:
 
 
 def test_a_task_is_a_message_in_a_thread(store: MailqStore) -> None:
-    """Each job is a task with the channel, host, due time, attempts and last line of its error; the
-    size of a message is unknown, as MAILQ does not show it."""
+    """With host, due time, attempts and error; MAILQ does not show the size of a message."""
     ids = [item.id for item in store.scan() if isinstance(item, Task)][-4:]
     threads = [f"smtp/{host}.test/{TWO_THREADS}" for host in "ab"]
     assert ids == ["hold/ns:c.test/any/S/O/3268942", ONE_THREAD, *threads]
@@ -121,8 +120,7 @@ def test_a_name_with_controls_is_a_problem(running: RunningServer, store: MailqS
 
 
 def test_edges_follow_the_rights(running: RunningServer) -> None:
-    """What the login does not permit is refused with the right that is missing, and not asked; one
-    that may not see threads, or has a wrong password, when the place is opened."""
+    """What the login does not permit is refused with the right, and not asked."""
     for user, password, kill in (
         ("root", "s3cret", ""),
         ("nobody", "nobody", "user nobody has no right KILL"),
@@ -179,8 +177,7 @@ def test_an_answer_alone_is_no_success(running: RunningServer, store: MailqStore
 
 
 def test_a_task_that_has_changed_is_not_killed(running: RunningServer, store: MailqStore) -> None:
-    """A message that was tried again since it was seen is gone for the plan, and stays; one that
-    another client has deleted or started is gone for the later one."""
+    """Nor one that was tried again, deleted or started since it was seen."""
     task = found(store, ONE_THREAD)
     running.queue.all_jobs[2] = running.queue.all_jobs[2]._replace(attempts=5)
     with pytest.raises(Gone):
@@ -231,8 +228,7 @@ def test_a_plan_excludes_related_tasks_together(store: MailqStore) -> None:
 
 
 def test_controls_report_what_they_did(running: RunningServer, store: MailqStore) -> None:
-    """A thread is deleted, a host started and a message deleted, with a forecast of the number; the
-    original refuses KILL THREAD, which is unsupported with its answer."""
+    """With a forecast; KILL THREAD of the original is unsupported, with its answer."""
     assert store.forecast("kill-thread", "smtp/a.test").amount == 2
     assert store.forecast("start", "b.test").amount == 1
     for control, target, report in (

@@ -155,8 +155,7 @@ def test_a_new_file_moves_to_its_hash_folder(tmp_path: Path) -> None:
 
 
 def test_only_locks_of_ended_agents_are_cleared(spool: SchedulerSpool) -> None:
-    """The lock of a process that has ended is blanked, and its recipient is to do; if the agent is
-    running, the file is read again after 32 seconds, and nothing in it is changed."""
+    """If the agent is running, the file is read again after 32 seconds, unchanged."""
     path = spool.put(70, recipient(), recipient())
     before = path.read_bytes()
     (group,) = spool.load(70).groups
@@ -351,8 +350,7 @@ def test_an_expired_recipient_is_reported_while_others_wait(spool: SchedulerSpoo
 
 
 def test_a_delay_is_reported_once_to_those_who_want_it(spool: SchedulerSpool) -> None:
-    """NOTIFY=DELAY gets a diagnostic with the action delayed and status 4.4.7, once, also after a
-    restart; without it there is none, and both expire later as all others."""
+    """Once also after a restart; it expires later as all others."""
     path = spool.put(70, recipient() + "N NOTIFY=DELAY,FAILURE\n", recipient())
     for _ in range(2):
         (job,) = jobs_of(spool.load(70))
@@ -520,8 +518,7 @@ def test_outcomes_are_appended_to_the_verbose_log(spool: SchedulerSpool) -> None
 
 
 def test_ends_and_reports_go_to_syslog(spool: SchedulerSpool) -> None:
-    """In the words of ZMailer 3.0.1: the number of recipients, and of those that have failed; the
-    form and the message of a report, or that no sender gets one."""
+    """In the words of ZMailer 3.0.1, with numbers and the form of a report."""
     spool.put(70, recipient())
     flow = spool.flow()
     flow.take("70")

@@ -255,8 +255,7 @@ def test_the_end_waits_for_what_agents_answer(place: Place, dies: bool) -> None:
 
 
 def test_a_thread_shows_why_it_does_not_start(place: Place) -> None:
-    """A queueonly one until a T file names its host, any while the marker of the console is there,
-    with -p CHANNEL/HOST all but one."""
+    """It is queueonly, the console has frozen the spool, or -p names another thread."""
     trigger, marker = place.root / "transport/99-etrn", place.root / ".spooldeck/frozen"
     marker.parent.mkdir()
     for more, words, reasons, start in (
@@ -308,8 +307,7 @@ def test_a_released_recipient_is_delivered_after_a_notice(place: Place) -> None:
 def test_what_an_operator_releases_is_delivered(
     place: Place, state: State, is_lost: bool, is_last: bool
 ) -> None:
-    """A recipient that the agent found held or purged is delivered soon after its release, also if
-    it was the last of its message; without the notice, after a scan."""
+    """By a notice, or after a scan; also if it was the last recipient of its message."""
     script = GOOD.replace("for at", "at=; for at").replace("'^r '", "'^r  *good'")
     script = script.replace("do printf", "do touch ../sent; printf")
     resync = "[ -n \"$at\" ] || printf '#resync %s\\n' $file\nesac"

@@ -203,8 +203,7 @@ def test_a_job_that_an_agent_has_does_not_expire() -> None:
 
 
 def test_an_expired_job_may_come_again() -> None:
-    """If its report cannot be written, an expired job is given out again after a minute; while the
-    engine is frozen it stays, and then expires within a minute."""
+    """After a minute if its report cannot be written; while frozen it stays."""
     engine, late = Driven().add(1, expiry=100, interval=10_000), MODIFIED + 100
     engine.round("deferred x")
     assert [job.message.number for job in engine.table.step(late)] == [1]
