@@ -430,6 +430,14 @@ async def test_a_schedule_is_changed_on_screen(
     async with at_overview(console_place) as operator:
         await operator.step("9", "schedules")
         await operator.step("s", "mails/tick", "scheduler 6.7.0")
+        await operator.step("X", "the schedule and the job of its next run are removed")
+        await operator.step("y", "Schedules 0")
+        assert client.keys("bull:mails:repeat*") == []
+        await operator.step("u", "schedule mails/tick remove")
+        await operator.step("u", "the schedule is put back")
+        await operator.step("y", "UNDONE")
+        assert client.zcard("bull:mails:delayed") == 1
+        await operator.step("9s", "mails/tick", "every 1h")
         await operator.step("E", "NAME=VALUE")
         await operator.press("ctrl+u")
         await operator.types("odd=1")
@@ -442,10 +450,3 @@ async def test_a_schedule_is_changed_on_screen(
         await operator.step("O", "one job tick is added, with 7 bytes of data")
         await operator.step("y", "one job is added")
         assert client.llen("bull:mails:wait") == 1
-        await operator.step("X", "the schedule and the job of its next run are removed")
-        await operator.step("y", "Schedules 0")
-        assert client.keys("bull:mails:repeat*") == []
-        await operator.step("u", "schedule mails/tick remove")
-        await operator.step("u", "the schedule is put back")
-        await operator.step("y", "UNDONE")
-        assert client.zcard("bull:mails:delayed") == 1
