@@ -74,14 +74,16 @@ class SampleQueue:
 
     def view(self, *, with_jobs: bool) -> SchedulerView:
         """All threads of one clause for each channel."""
-        keys = dict.fromkeys((job.channel, job.host) for job in self.all_jobs)
-        threads = [self._thread(*key, self.jobs(*key)) for key in keys]
+        by_key: dict[tuple[str, str], list[JobView]] = {}
+        for job in self.all_jobs:
+            by_key.setdefault((job.channel, job.host), []).append(job)
+        threads = [self._thread(*key, jobs) for key, jobs in by_key.items()]
         groups = []
-        for channel in sorted({channel for channel, _ in keys}):
+        for channel in sorted({channel for channel, _ in by_key}):
             own = tuple(thread for thread in threads if thread.channel == channel)
-            counts, jobs = (len(own), len(own)), sum(thread.jobs for thread in own)
+            counts, messages = (len(own), len(own)), sum(thread.jobs for thread in own)
             group = GROUP._replace(channel=channel, threads=own, thread_count=counts)
-            groups.append(group._replace(messages=jobs))
+            groups.append(group._replace(messages=messages))
         amount, recipients = len({job.path for job in self.all_jobs}), len(self.all_jobs)
         totals = TOTALS._replace(messages=amount, threads=len(threads), recipients=recipients)
         totals = totals._replace(messages_in=amount, messages_stored=(amount, amount))

@@ -23,7 +23,7 @@ QUICK = {
     "plan": {"retry", "purge", "hold"},
     "kannader": {"hold", "take", "discard a mail"},
     "zgb": {"ack", "hold", "retry all"},
-    "zmailer": {"hold", "release a finished one"},
+    "zmailer": {"hold", "release a finished one", "agent hold"},
     "mail": {"doubt", "record", "suspend"},
     "nftban": {"enqueue", "take, nack", "edit"},
     "power cut": set(TABLES["power cut"]),

@@ -158,7 +158,7 @@ def test_a_removed_mail_loses_its_mark_last(tmp_path: Path) -> None:
 
 
 def test_a_disk_is_written_out_as_it_was_read_in(tmp_path: Path) -> None:
-    """What was read of a folder, second names included, is written out again the same."""
+    """Data that no fsync followed may be whole, lost, half there or zeros."""
     first, second = tmp_path / "first", tmp_path / "second"
     (first / "below" / "empty").mkdir(parents=True)
     (first / "a").write_bytes(b"one")
@@ -168,9 +168,6 @@ def test_a_disk_is_written_out_as_it_was_read_in(tmp_path: Path) -> None:
     assert read_in(str(second)).contents() == disk.contents()
     assert (second / "below" / "b").samefile(second / "a")
 
-
-def test_what_was_not_synced_may_be_anything() -> None:
-    """The data of a write that no fsync followed may be whole, lost, half there or zeros."""
     before = Disk(1, {(1, "a"): 2}, {2: b"old"}, frozenset({1}))
     left = [disk.data[2] for disk in remains(before, [Written(2, b"newest")], frozenset({1}))]
     assert sorted(left) == sorted([b"old", b"newest", b"new", bytes(6)])

@@ -35,9 +35,9 @@ class Format(NamedTuple):
 
     make: Callable[[Path, int], None]
     """Makes the place and its configuration, for a server at a port."""
-    add: tuple[str, ...]
+    add: str
     """The command that queues a mail; {n} is its number, {at} the folder."""
-    work: tuple[str, ...]
+    work: str
     acknowledged: tuple[int, ...]
     """Exit codes of `add` that promise a delivery."""
     drain: Callable[[Path, int], Iterator[int]]
@@ -46,9 +46,9 @@ class Format(NamedTuple):
     """Gives what a worker may spend on mails."""
 
 
-def run(at: Path, words: tuple[str, ...], n: int = 0) -> Process:
+def run(at: Path, words: str, n: int = 0) -> Process:
     """A command on the place, as a process."""
-    argv = [word.format(n=n, at=at) for word in words]
+    argv = [word.format(n=n, at=at) for word in words.split()]
     return start(spooldeck(at, *argv), at, NFTBAN_MAIL_RETRY_BACKOFF="0,0,0")
 
 
@@ -71,9 +71,9 @@ def _drain_nftban(at: Path, port: int) -> Iterator[int]:
         draft.unlink()
     for mark in spool.glob("mail-*/queuing"):
         os.utime(mark, (1, 1))
-    run(at, ("--root", "{at}/d", "queue", "recover")).wait()
+    run(at, "--root {at}/d queue recover").wait()
     while True:
-        run(at, ("--root", "{at}/d", "queue", "work", "--until-idle")).wait()
+        run(at, "--root {at}/d queue work --until-idle").wait()
         yield sum(1 for _ in spool.glob("mail-*")) + sum(1 for _ in at.glob("d/queue/*/*.task"))
 
 
@@ -105,7 +105,7 @@ def _drain_zgb(at: Path, port: int) -> Iterator[int]:
             ((left,),) = db.execute("SELECT count(*) FROM mail_queue")
         yield int(left)
         _refill_zgb(at)
-        run(at, ("zgb", "work", "{at}/q.db")).wait()
+        run(at, "zgb work {at}/q.db").wait()
 
 
 def _make_kannader(at: Path, port: int) -> None:
@@ -136,30 +136,23 @@ def _drain_kannader(at: Path, port: int) -> Iterator[int]:
 FORMATS: Mapping[str, Format] = {
     "nftban": Format(
         _make_nftban,
-        ("--root", "{at}/d", "mail", "send-with-retry", "hello", "r{n}@example.org"),
-        ("--root", "{at}/d", "queue", "work"),
+        "--root {at}/d mail send-with-retry hello r{n}@example.org",
+        "--root {at}/d queue work",
         (0, 1),
         _drain_nftban,
     ),
     "zgb": Format(
         _make_zgb,
-        ("zgb", "enqueue", "{n}", "{at}/q.db", "--type", "user"),
-        ("zgb", "work", "{at}/q.db"),
+        "zgb enqueue {n} {at}/q.db --type user",
+        "zgb work {at}/q.db",
         (0,),
         _drain_zgb,
         refill=_refill_zgb,
     ),
     "kannader": Format(
         _make_kannader,
-        (
-            "kannader",
-            "enqueue",
-            "--from=a@b.example",
-            "--to=r{n}@example.org",
-            "{at}/mail",
-            "{at}/s",
-        ),
-        ("kannader", "work", "{at}/s", "--concurrency", "2"),
+        "kannader enqueue --from=a@b.example --to=r{n}@example.org {at}/mail {at}/s",
+        "kannader work {at}/s --concurrency 2",
         (0,),
         _drain_kannader,
     ),

@@ -301,7 +301,7 @@ async def test_a_verb_acts_on_the_group_under_the_cursor() -> None:
 
 
 async def test_a_verb_acts_on_the_marked_groups() -> None:
-    """Space marks and unmarks; a plan has the tasks of all marked groups, wherever the cursor is."""
+    """Space marks and unmarks; a plan has the tasks of all marked groups, not of the cursor's."""
     tasks = [a_task(number, State.DEAD, kind="mail") for number in range(3)]
     tasks += [a_task(5, State.DEAD, kind="ban"), a_task(6, State.DEAD, kind="report")]
     async with group_parts(tasks, State.DEAD) as operator:

@@ -620,7 +620,7 @@ def test_panes_share_the_room(room: int, filler: str, expected: tuple[int, ...])
 
 def test_the_reference_screen_shows_alerts_before_ages() -> None:
     """At 80x24 six alerts are shown, however many queues there are. Beside three of them the age
-    table names the two greatest; else it gives way, and is left out before it names none."""
+    table names the two greatest; else it gives way, and is hidden where it would name none."""
     for queues, alerts, outlook in product(range(1, 12), range(9), range(3)):
         parts = divide_screen(80, 24, PaneNeeds(queues, alerts, 9, outlook))
         names = parts.inside(parts.ages) - 3  # titles, the total, how to read

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -88,14 +89,26 @@ def store(open_bullmq: Opener, request: pytest.FixtureRequest) -> BullmqStore:
     return open_bullmq(getattr(request.module, "CLOCK", lambda: NOW))
 
 
+@pytest.fixture(scope="session")
+def programs(redis_server: TestServer) -> Iterator[Callable[[str], NodeProgram]]:
+    """A program of each version of BullMQ that is asked for, which ends with the test process."""
+    with ExitStack() as ended:
+
+        @cache
+        def program_of(version: str) -> NodeProgram:
+            return ended.enter_context(closing(NodeProgram(version, redis_server.socket)))
+
+        yield program_of
+
+
 @pytest.fixture
 def program(
-    request: pytest.FixtureRequest, redis_server: TestServer, redis_url: str
+    request: pytest.FixtureRequest, programs: Callable[[str], NodeProgram], redis_url: str
 ) -> Iterator[NodeProgram]:
     """A program of a version of BullMQ, the parameter."""
-    program = NodeProgram(request.param, redis_server.socket)
+    program = programs(request.param)
     yield program
-    program.close()
+    program("forget")
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from tests.bullmq_jobs import (
     write_waiting,
 )
 from tests.engine.formats.bullmq.conftest import Opener
-from tests.store_contents import act, found, problems_in, restore, tasks_in
+from tests.store_contents import act, found, naming, problems_in, restore, tasks_in
 
 
 def test_a_job_in_a_group_is_not_put_back(client: Redis, store: BullmqStore) -> None:
@@ -52,8 +52,7 @@ def test_a_job_in_a_group_is_not_put_back(client: Redis, store: BullmqStore) -> 
 
 
 def test_five_mebibytes_of_data_are_not_read_by_a_scan(client: Redis, store: BullmqStore) -> None:
-    """The data counts for the revision, is cut when it is read, and survives a purge and its undo
-    byte for byte."""
+    """They are cut when they are read, and survive a purge and its undo byte for byte."""
     data = '"' + "x" * (5 << 20) + '"'
     write_failed(client, "1", data=data)
     before, task = everything(client), found(store, "mails/1")
@@ -81,8 +80,7 @@ ODD_IDS = {
 
 @pytest.mark.parametrize("verb", ["purge", "retry"])
 def test_odd_ids_are_tasks(client: Redis, store: BullmqStore, verb: str) -> None:
-    """A job whose id is no printable text is a task with a printable id, and no problem; a verb and
-    its undo change exactly it."""
+    """Unprintable ids have a printable form; a verb and its undo change exactly that job."""
     for ident in ODD_IDS:
         write_failed(client, ident)
     assert all(split_id(name) == ("mails", ident) for ident, name in ODD_IDS.items())
@@ -100,8 +98,7 @@ def test_odd_ids_are_tasks(client: Redis, store: BullmqStore, verb: str) -> None
 
 
 def test_bytes_that_are_no_text_are_shown(client: Redis, store: BullmqStore) -> None:
-    """A name that is no UTF-8, or has control bytes, is made safe, and the job is still changed as
-    it is."""
+    """A name that is no UTF-8, or has control bytes, is made safe, and stays as it is stored."""
     write_failed(client, "1", name=b"\xff\xfe")
     write_failed(client, "2", name="a\x1b[2Jb", failedReason="no\x1b]0;x\x07\nsecond line")
     task, other = found(store, "mails/1"), found(store, "mails/2")
@@ -213,15 +210,15 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-def test_a_peer_that_is_no_server_is_one_clear_line(name: str, monkeypatch: MonkeyPatch) -> None:
+def test_a_peer_that_is_no_server_is_one_clear_line(monkeypatch: MonkeyPatch) -> None:
     """An answer without end, too deep or of another protocol is `Unavailable`, within the limits of
     an answer (here less); so is a refusal or a cut while the connection is opened."""
     monkeypatch.setattr(limited_socket, "MAX_ANSWER_BYTES", 1 << 20)
-    script, message = ANSWERS[name]
-    with hostile(script) as place, pytest.raises(Unavailable) as caught:
-        connection.Connection(place)
-    assert message in str(caught.value) and str(caught.value).isprintable()
+    for name, (script, message) in ANSWERS.items():
+        with naming(name):
+            with hostile(script) as place, pytest.raises(Unavailable) as caught:
+                connection.Connection(place)
+            assert message in str(caught.value) and str(caught.value).isprintable()
 
 
 def test_a_text_may_contain_the_head_of_a_list(client: Redis, store: BullmqStore) -> None:
@@ -243,23 +240,24 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("answer", HEADS)
-def test_the_head_of_a_long_list_is_found_wherever_the_parts_end(answer: bytes) -> None:
+def test_the_head_of_a_long_list_is_found_wherever_the_parts_end() -> None:
     """An answer comes in parts of any length; the first part may be of another length."""
-    for size, first in itertools.product(range(1, len(answer) + 1), repeat=2):
+    for answer, expected in HEADS.items():
         near, far = socket.socketpair()
         with near, far:
-            limited = limited_socket.LimitedSocket(far, 30.0)
-            limited.sendall(b"GET x\r\n")
-            cuts = [0, *range(first, len(answer), size), len(answer)]
-            parts = [answer[a:b] for a, b in itertools.pairwise(cuts)]
-            is_long = False
-            try:
-                for part in parts:
-                    limited._check(part)
-            except AnswerTooLong:
-                is_long = True
-            assert is_long == HEADS[answer], parts
+            for size, first in itertools.product(range(1, len(answer) + 1), repeat=2):
+                limited = limited_socket.LimitedSocket(far, 30.0)
+                limited.sendall(b"GET x\r\n")
+                near.recv(64)
+                cuts = [0, *range(first, len(answer), size), len(answer)]
+                parts = [answer[a:b] for a, b in itertools.pairwise(cuts)]
+                is_long = False
+                try:
+                    for part in parts:
+                        limited._check(part)
+                except AnswerTooLong:
+                    is_long = True
+                assert is_long == expected, parts
 
 
 def test_an_answer_is_checked_for_long_lists_once(monkeypatch: MonkeyPatch) -> None:

@@ -90,28 +90,37 @@ JOBS: list[tuple[str, object, dict[str, object]]] = [
     ("early", {}, {"priority": 2}),
     ("later", {}, {"delay": 200}),
     ("named", {}, {"jobId": "own-id"}),
+    ("json", {}, {}),
+    ("text", {}, {}),
     ("bad", {}, {"attempts": 3, "backoff": {"type": "exponential", "delay": 20}}),
+    ("fatal", {}, {"attempts": 5}),
 ]
 
 
 def test_our_worker_runs_the_jobs_of_node(
     node: Node, client: Redis, redis_url: str, start: StartWorker, tmp_path: Path
 ) -> None:
-    """Node sees states, attempts, logs and our worker as its own; the handler gets the data."""
+    """Node sees states, attempts, logs and our worker as its own; the handler gets the data. A
+    program's JSON is the return value, other output is text; an exit status that means no such user
+    fails the job after one attempt, with the output as its stack trace."""
     ids = node.call("add", JOBS)
+    ends = "json) echo [1];; text) echo sent;; bad) exit 1;; fatal) echo gone; exit 67;;"
     shell = f"echo $TASK_ID >>{tmp_path}/ran; cat >>{tmp_path}/data; "
-    start(redis_url, shell + 'test "$TASK_DESCRIPTION" != bad')
-    until(lambda: completed(client, 4)() and client.zcard("bull:mails:failed") == 1)
+    start(redis_url, f"{shell}case $TASK_DESCRIPTION in {ends} esac")
+    until(lambda: completed(client, 6)() and client.zcard("bull:mails:failed") == 2)
     report = node.call("report", {"ids": ids})
-    plain, *_, bad = (report["jobs"][ident] for ident in ids)
-    assert [job["state"] for job in report["jobs"].values()].count("completed") == 4
+    plain, *_, as_json, text, bad, fatal = (report["jobs"][ident] for ident in ids)
+    assert [job["state"] for job in report["jobs"].values()].count("completed") == 6
     assert (plain["attemptsMade"], len(plain["logs"])) == (1, 1)
     assert (bad["state"], bad["attemptsMade"], len(bad["logs"])) == ("failed", 3, 3)
     assert bad["failedReason"] == "exit status 1"
+    assert (as_json["returnvalue"], text["returnvalue"]) == ([1], "sent")
+    assert (fatal["attemptsMade"], fatal["failedReason"]) == (1, "gone")
+    assert fatal["stacktrace"] == ["Fatal: gone"]
     (name,) = {each for each in report["workers"] if ":w:" in each}
     assert name.endswith(f":w:{plain['processedBy']}")
     assert '{"to":"Zoë"}' in (tmp_path / "data").read_text()
-    assert sorted(runs(tmp_path).values()) == [1, 1, 1, 1, 3]
+    assert sorted(runs(tmp_path).values()) == [1, 1, 1, 1, 1, 1, 1, 3]
 
 
 def test_node_runs_our_jobs(node: Node, client: Redis, store: BullmqStore, tmp_path: Path) -> None:
@@ -133,8 +142,7 @@ def test_node_runs_our_jobs(node: Node, client: Redis, store: BullmqStore, tmp_p
 def test_the_job_of_a_killed_worker_is_run_by_the_other(
     node: Node, client: Redis, redis_url: str, start: StartWorker, tmp_path: Path, *, is_ours: bool
 ) -> None:
-    """kill -9 of a worker: the other's returns the job when its lock has ended, and completes
-    it."""
+    """Once its lock has ended, by kill -9 of either worker."""
     node.call("add", [("plain", {}, {})])
     note = f"echo $TASK_ID >>{tmp_path}/ran"
     first = start(redis_url, f"{note}; sleep 600") if is_ours else node.work("hang")
@@ -175,8 +183,7 @@ def test_a_pause_by_node_is_obeyed(
 
 
 def test_the_options_of_node_are_shown(node: Node, client: Redis, store: BullmqStore) -> None:
-    """Attempts, backoff, delay, priority and id; an id and a deduplication id are taken once, by
-    whichever program comes first."""
+    """Of two jobs with one id or deduplication id the first is taken, of either program."""
     retries = {"attempts": 5, "backoff": {"type": "exponential", "delay": 5000}}
     once = {"deduplication": {"id": "once"}}
     jobs: list[object] = [
@@ -226,22 +233,6 @@ def test_the_events_of_node_name_their_jobs(node: Node, client: Redis, store: Bu
     assert (task.error, task.attempts) == ("never", 1)
 
 
-def test_node_reads_results_and_traces_of_our_worker(
-    node: Node, client: Redis, redis_url: str, start: StartWorker
-) -> None:
-    """A program's JSON is the return value, other output is text; an exit status that means no such
-    user fails the job after one attempt, with the output as its stack trace."""
-    words: list[object] = [("json", {}, {}), ("text", {}, {}), ("fatal", {}, {"attempts": 5})]
-    ids = node.call("add", words)
-    answers = "json) echo [1];; text) echo sent;; *) echo gone; exit 67;;"
-    start(redis_url, f"case $TASK_DESCRIPTION in {answers} esac")
-    until(lambda: completed(client, 2)() and client.zcard("bull:mails:failed") == 1)
-    as_json, text, fatal = (node.call("report", {"ids": ids})["jobs"][each] for each in ids)
-    assert (as_json["returnvalue"], text["returnvalue"]) == ([1], "sent")
-    assert (fatal["attemptsMade"], fatal["failedReason"]) == (1, "gone")
-    assert fatal["stacktrace"] == ["Fatal: gone"]
-
-
 def test_our_worker_runs_a_flow_of_node(
     node: Node, client: Redis, redis_url: str, start: StartWorker
 ) -> None:
@@ -257,8 +248,7 @@ def test_our_worker_runs_a_flow_of_node(
 def test_an_edit_by_node_does_not_end_a_running_job(
     node: Node, client: Redis, redis_url: str, start: StartWorker, tmp_path: Path
 ) -> None:
-    """Node changes data, priority and progress of a job that our worker runs: it is renewed, runs
-    on and is completed once."""
+    """Our worker's claim is renewed, and the job is completed once."""
     (ident,) = node.call("add", [("plain", {}, {})])
     go_on = tmp_path / "go"
     start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran; until test -e {go_on}; do sleep 0.1; done")

@@ -1,4 +1,4 @@
-"""Operators, killed in the middle of their changes, beside a worker on the same queue.
+"""Operators, workers and servers that are killed in the middle of their work.
 
 The choices are drawn from a seed, which each failure names; when each process runs is up to the
 system, so that a seed repeats a failure often, not always.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import random
 import selectors
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -26,8 +28,9 @@ from engine.model import State
 from engine.operations.journal import Journal
 from engine.operations.plans import RowResult
 from engine.operations.undo import settle_operation
-from tests.bullmq_workers import StartWorker, runs, until
+from tests.bullmq_workers import StartWorker, add_jobs, await_completed, runs, until
 from tests.engine.formats.bullmq.test_bullmq_node import Node, node
+from tests.redis_server import TestServer, running_server
 
 __all__ = ["node"]  # a fixture
 
@@ -168,3 +171,49 @@ def test_killed_operators_beside_a_node_worker_lose_no_job(
     worker.kill()
     worker.wait()
     check(client, store, jobs, tmp_path)
+
+
+# ---- workers and servers
+
+
+@pytest.mark.deep
+def test_a_job_that_kills_its_worker_twice_fails(
+    redis_server: TestServer, redis_url: str, start: StartWorker, tmp_path: Path
+) -> None:
+    """kill -9 of a worker in the middle of a job: another worker of ours returns the job when its
+    lock has ended, once, as BullMQ's workers do; then a worker fails it with the reason."""
+    add_jobs(redis_url, 1)
+    for number in (1, 2):
+        worker = start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran; sleep 600")
+        until(lambda number=number: runs(tmp_path).total() == number)  # type: ignore[misc]
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+    start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran")
+    with redis_server.client() as client:
+        until(lambda: client.zcard("bull:mails:failed") == 1)
+        (job,) = client.zrange("bull:mails:failed", 0, -1)
+        fields = client.hmget(f"bull:mails:{job}", "failedReason", "atm")
+    assert fields == ["job stalled more than allowable limit", "1"]
+    assert runs(tmp_path).total() == 2
+
+
+@pytest.mark.deep
+def test_a_killed_server_loses_no_job(start: StartWorker, tmp_path: Path) -> None:
+    """Redis is killed three times while a worker runs jobs, with appendonly always, and started
+    again: every job is completed, and a kill repeats at most the one that was running."""
+    durable = ("--appendonly", "yes", "--appendfsync", "always")
+    kills, jobs = 3, 60
+    with tempfile.TemporaryDirectory(prefix="sdk", dir="/tmp") as folder:
+        for number in range(1, kills + 2):
+            with running_server(*durable, folder=Path(folder)) as server:
+                if number == 1:
+                    add_jobs(server.place(), jobs)
+                    start(server.place(), f"echo $TASK_ID >>{tmp_path}/ran")
+                await_completed(server, number * jobs // (kills + 1))
+                if number <= kills:
+                    assert server.process is not None
+                    server.process.kill()
+                    server.process.wait()
+    counts = runs(tmp_path)
+    assert len(counts) == jobs
+    assert counts.total() - jobs <= kills, counts

@@ -30,7 +30,7 @@ from engine.work.worker import Worker
 from tests.bullmq_jobs import NOW, write_waiting
 from tests.bullmq_workers import PATIENCE, until
 from tests.engine.formats.bullmq.conftest import Opener
-from tests.store_contents import found
+from tests.store_contents import found, naming
 
 NEVER = 3600.0
 CLOCK = time.time
@@ -131,8 +131,7 @@ def write_jobs(client: Redis, number: int, queue: str = "mails") -> None:
 def test_an_idle_worker_is_woken_by_the_marker(
     start: Start, client: Redis, store: BullmqStore
 ) -> None:
-    """A job that is added to an empty queue wakes the worker, which looks by itself never again;
-    the server lists it by the name that BullMQ's workers have."""
+    """It looks by itself never again; the server lists it by the name of BullMQ's workers."""
     handler = Recorder()
     with start({"mails": handler}) as running:
         for _ in range(3):
@@ -195,8 +194,7 @@ def test_an_outcome_and_the_next_claim_are_one_script(
 
 
 def test_a_queue_that_shares_slots_is_not_overtaken(start: Start, client: Redis) -> None:
-    """One slot for two queues: they take turns, although each outcome could fetch the next job of
-    the same queue."""
+    """Though each outcome could fetch the next job of the same queue, they take turns."""
     handler = Recorder()
     write_jobs(client, 20, "a")
     write_jobs(client, 3, "b")
@@ -228,8 +226,7 @@ def test_a_worker_that_is_stopped_keeps_no_job(start: Start, client: Redis) -> N
 def test_an_edit_of_a_running_job_does_not_cancel_it(
     client: Redis, store: BullmqStore, fails: bool
 ) -> None:
-    """Another client changes data and priority: the claim is renewed and the outcome is stored;
-    the edit stays. Without its lock the claim is lost."""
+    """Its claim is renewed, and the edit stays. Without its lock the claim is lost."""
     add(store, options={"attempts": 2})
     (task,) = store.take(time.time(), "me", 1)
     client.hset("bull:mails:1", mapping={"data": '"new"', "priority": 7})
@@ -254,9 +251,12 @@ def test_an_edit_of_a_running_job_does_not_cancel_it(
         store.swap(task, verbs.complete(task, State.DONE))
 
 
-@pytest.mark.parametrize(
-    ("result", "stored"),
-    [
+def test_the_result_of_a_handler_is_the_return_value(
+    start: Start, client: Redis, store: BullmqStore
+) -> None:
+    """As JSON; the output of a program (bytes) is a JSON value or text. Something else, or more
+    than 64 Ki characters, is not kept, and the job is completed."""
+    rows: tuple[tuple[object, str], ...] = (
         (None, "null"),
         ({"to": "Zoë", "n": [1]}, '{"to":"Zoë","n":[1]}'),
         ("sent", '"sent"'),
@@ -264,20 +264,15 @@ def test_an_edit_of_a_running_job_does_not_cancel_it(
         (b"sent \xff\n", '"sent �"'),
         (b"", "null"),
         (object(), "null"),
-        pytest.param("x" * 100_000, "null", id="long"),
-    ],
-)
-def test_the_result_of_a_handler_is_the_return_value(
-    start: Start, client: Redis, store: BullmqStore, result: object, stored: str
-) -> None:
-    """As JSON; the output of a program (bytes) is a JSON value or text. Something else, or more
-    than 64 Ki characters, is not kept, and the job is completed."""
-    handler = Recorder(result)
-    with start({"mails": handler}):
-        add(store)
-        handler.wait()
-    assert client.zcard("bull:mails:completed") == 1
-    assert client.hget("bull:mails:1", "returnvalue") == stored
+        ("x" * 100_000, "null"),
+    )
+    results = {f"mails/{number}": result for number, (result, _) in enumerate(rows, 1)}
+    with start({"mails": lambda task, context: results[task.id]}):
+        for _ in rows:
+            add(store)
+        until(lambda: client.zcard("bull:mails:completed") == len(rows))
+    stored = [client.hget(f"bull:{ident.replace('/', ':')}", "returnvalue") for ident in results]
+    assert stored == [expected for _, expected in rows]
 
 
 def test_failures_leave_their_traces(start: Start, client: Redis, store: BullmqStore) -> None:
@@ -350,8 +345,7 @@ def test_a_limited_queue_does_not_slow_another(start: Start, client: Redis) -> N
 
 
 def test_the_limit_of_a_worker_is_counted_with_others(client: Redis, open_bullmq: Opener) -> None:
-    """BullMQ's option `limiter`: jobs that another worker started count, also for a job that is
-    claimed together with an outcome; another queue is not limited."""
+    """Jobs of other workers count, also for a claim with an outcome; other queues are free."""
     limits = BullmqSettings(limiter={"mails": JobLimit(3, 600.0)})
     for queue in ("mails", "sums"):
         write_jobs(client, 4, queue)
@@ -439,9 +433,9 @@ def exponential(**more: object) -> dict[str, object]:
     return {"type": "exponential", "delay": 1000, **more}
 
 
-@pytest.mark.parametrize(
-    ("options", "waits"),
-    [
+def test_a_job_has_its_own_attempts_and_delays(client: Redis, store: BullmqStore) -> None:
+    """As BullMQ computes them; scanned and claimed, a job shows the same."""
+    rows: tuple[tuple[dict[str, Any], list[float | None] | None], ...] = (
         ({"attempts": 3}, [0.0, 0.0, None]),
         ({"attempts": 3, "backoff": 5000}, [5.0, 5.0, None]),
         ({"attempts": 2, "backoff": {"type": "fixed", "delay": 100, "jitter": 1}}, [0.05, None]),
@@ -451,22 +445,20 @@ def exponential(**more: object) -> dict[str, object]:
         ({}, None),
         ({"attempts": 1}, None),
         ({"attempts": "many", "backoff": 7}, None),
-    ],
-)
-def test_a_job_has_its_own_attempts_and_delays(
-    client: Redis, store: BullmqStore, options: dict[str, Any], waits: list[float | None] | None
-) -> None:
-    """As BullMQ computes them; scanned and claimed, a job shows the same."""
-    write_waiting(client, "a", opts=json.dumps(options))
-    stored_task = found(store, "mails/a")
-    (task,) = store.take(time.time(), "", 1)
-    assert {**stored_task.extra, BACKOFF_KEY: ""} == {**task.extra, BACKOFF_KEY: ""}
-    assert stored_task.extra.get(BACKOFF_KEY) == task.extra.get(BACKOFF_KEY)
-    policy = own_retry_policy(task, lambda: 0.5)
-    assert (policy is None) == (waits is None)
-    if policy is not None and waits is not None:
-        assert [policy.schedule.wait(made, 0.5) for made in range(len(waits))] == waits
-        assert policy.max_runs == options["attempts"] == len(waits)
+    )
+    for options, waits in rows:
+        client.flushdb()
+        write_waiting(client, "a", opts=json.dumps(options))
+        stored_task = found(store, "mails/a")
+        (task,) = store.take(time.time(), "", 1)
+        with naming(options):
+            assert {**stored_task.extra, BACKOFF_KEY: ""} == {**task.extra, BACKOFF_KEY: ""}
+            assert stored_task.extra.get(BACKOFF_KEY) == task.extra.get(BACKOFF_KEY)
+            policy = own_retry_policy(task, lambda: 0.5)
+            assert (policy is None) == (waits is None)
+            if policy is not None and waits is not None:
+                assert [policy.schedule.wait(made, 0.5) for made in range(len(waits))] == waits
+                assert policy.max_runs == options["attempts"] == len(waits)
 
 
 def run_failing(store: BullmqStore) -> None:
@@ -475,54 +467,48 @@ def run_failing(store: BullmqStore) -> None:
     Worker(store, handled, UNUSED, owner="me").process_all(until_idle=True)
 
 
-@pytest.mark.parametrize(
-    ("backoff", "text"),
-    [
-        ({"type": "custom"}, "custom"),
-        ({"type": "mine", "delay": 70}, "mine"),
-        ({"delay": 70}, "?"),
-        ({"type": "a b\n"}, "?"),
-    ],
-)
 def test_a_job_whose_delay_only_its_program_knows_is_not_retried(
-    client: Redis, open_bullmq: Opener, backoff: dict[str, Any], text: str
+    client: Redis, open_bullmq: Opener
 ) -> None:
     """BullMQ for Node refuses it without the strategy too; the job's log says why."""
-    write_waiting(client, "a", opts=json.dumps({"attempts": 5, "backoff": backoff}))
-    store = open_bullmq(time.time, queues=("mails",))
-    assert found(store, "mails/a").extra[BACKOFF_KEY] == f"custom:{text}"
-    run_failing(store)
-    task = found(store, "mails/a")
-    assert (task.state, task.attempts, task.error) == (State.DEAD, 1, "it broke")
-    (line,) = client.lrange("bull:mails:a:logs", 0, -1)
-    assert str(line).endswith(f"it broke; given up: only its program knows the delay {text}")
+    backoffs: dict[str, dict[str, Any]] = {
+        "custom": {"type": "custom"},
+        "mine": {"type": "mine", "delay": 70},
+        "?": {"type": "a b\n"},
+        "? ": {"delay": 70},
+    }
+    for text, backoff in backoffs.items():
+        client.flushdb()
+        write_waiting(client, "a", opts=json.dumps({"attempts": 5, "backoff": backoff}))
+        store = open_bullmq(time.time, queues=("mails",))
+        assert found(store, "mails/a").extra[BACKOFF_KEY] == f"custom:{text.rstrip()}"
+        run_failing(store)
+        task = found(store, "mails/a")
+        assert (task.state, task.attempts, task.error) == (State.DEAD, 1, "it broke")
+        (line,) = map(str, client.lrange("bull:mails:a:logs", 0, -1))
+        why = f"it broke; given up: only its program knows the delay {text.rstrip()}"
+        assert line.endswith(why)
 
 
-@pytest.mark.parametrize(
-    ("wait", "name"),
-    [
-        *((wait, "retryJob") for wait in (-5.0, 0.0, 0.0004, 0.001)),
-        (0.005, "moveToDelayed"),
-        (60.0, "moveToDelayed"),
-    ],
-)
-def test_a_difference_of_two_clocks_is_no_wait(wait: float, name: str) -> None:
+def test_a_difference_of_two_clocks_is_no_wait() -> None:
     """A job that is due at once, by our clock, is not delayed by what the server's clock lacks."""
     old = Task("mails/a", "mails", State.ACTIVE, NOW, attempts=0)
-    assert moves._unclaim_script(old, verbs.nack(old, NOW + wait, "it broke"), NOW) == name
+    for wait in (-5.0, 0.0, 0.0004, 0.001, 0.005, 60.0):
+        name = "retryJob" if wait <= 0.001 else "moveToDelayed"
+        assert moves._unclaim_script(old, verbs.nack(old, NOW + wait, "it broke"), NOW) == name
 
 
-@pytest.mark.parametrize(
-    ("options", "lines"), [({"kl": 2}, 2), ({"keepLogs": 1}, 1), ({"kl": 0}, 4), ({}, 4)]
-)
 def test_a_job_keeps_as_many_lines_of_its_log_as_it_says(
-    client: Redis, open_bullmq: Opener, options: dict[str, int], lines: int
+    client: Redis, open_bullmq: Opener
 ) -> None:
     """BullMQ stores its option keepLogs as kl; 0 is no limit, as for Node."""
-    write_waiting(client, "a", opts=json.dumps({"attempts": 4, **options}))
-    run_failing(open_bullmq(time.time, queues=("mails",)))
-    assert client.llen("bull:mails:a:logs") == lines
-    assert "attempt 4 of 4" in str(client.lindex("bull:mails:a:logs", -1))
+    limits: tuple[dict[str, int], ...] = ({"kl": 2}, {"keepLogs": 1}, {"kl": 0}, {})
+    for options, lines in zip(limits, (2, 1, 4, 4), strict=True):
+        client.flushdb()
+        write_waiting(client, "a", opts=json.dumps({"attempts": 4, **options}))
+        run_failing(open_bullmq(time.time, queues=("mails",)))
+        assert client.llen("bull:mails:a:logs") == lines, options
+        assert "attempt 4 of 4" in str(client.lindex("bull:mails:a:logs", -1))
 
 
 @pytest.mark.parametrize(("jobs", "limit"), [(5, JobLimit(2, 0.1)), (2, JobLimit(2, NEVER))])

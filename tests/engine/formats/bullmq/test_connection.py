@@ -113,8 +113,7 @@ def test_an_address_names_server_database_and_prefix() -> None:
 
 
 def test_an_address_names_sentinels_and_the_master() -> None:
-    """Their ports have a default; their password is apart from that of the server, and in no
-    text."""
+    """Ports have a default; the password of the Sentinels is another one, and in no text."""
     login = "ann:secret@h1,[::1]:26380/main/3?prefix=jobs"
     url = f"rediss+sentinel://{login}&sentinel_user=bob&sentinel_password=other&ca_file=/ca"
     address = parse_address(url)
@@ -201,18 +200,15 @@ def test_certificates_of_files_are_used(server: TestServer, tmp_path: Path) -> N
             pass
 
 
-def test_a_port_without_tls_is_one_line(monkeypatch: MonkeyPatch) -> None:
-    """The handshake has the time of a connect, here less, not that of an answer."""
+def test_an_unreachable_place_is_one_line(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """No socket, or one that no server listens on, or no package: with the command for it. The
+    handshake of TLS has the time of a connect, here less, not that of an answer."""
+    for url in (f"redis+unix://{tmp_path}/none", "redis://127.0.0.1:1/0"):
+        assert "not connected" in refusal(url)
     monkeypatch.setattr(limited_socket, "CONNECT_TIMEOUT_SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"rediss://127.0.0.1:{listener.getsockname()[1]}/0"
         assert "no TLS within 0.05 s: is this a port with TLS?" in refusal(url)
-
-
-def test_an_unreachable_place_is_one_line(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
-    """No socket, or one that no server listens on, or no package: with the command for it."""
-    for url in (f"redis+unix://{tmp_path}/none", "redis://127.0.0.1:1/0"):
-        assert "not connected" in refusal(url)
     monkeypatch.setitem(__import__("sys").modules, "redis", None)
     assert refusal("redis://host/0").endswith("pip install 'spooldeck[bullmq]'")
 
@@ -231,8 +227,7 @@ def test_a_password_is_asked_for(server: TestServer, client: Redis) -> None:
 
 
 def test_a_missing_permission_concerns_one_change(server: TestServer, client: Any) -> None:
-    """A user who may not delete keys scans and retries; a purge says what is not permitted and
-    changes nothing."""
+    """A user who may not copy keys scans and retries; a purge is refused with the reason."""
     write_failed(client, "1")
     client.execute_command("ACL", "SETUSER", "reader", "on", ">x", "~*", "+@all", "-copy")
     with opened(server.place(), "reader", "x") as store:
@@ -255,7 +250,8 @@ def test_a_missing_permission_concerns_one_change(server: TestServer, client: An
 
 
 def test_a_user_of_bullmqs_keys_alone_sees_and_retries(server: TestServer, client: Any) -> None:
-    """What needs our own keys is refused and names them; changes of others are heard."""
+    """What needs our own keys is refused and names them; changes of others are heard. A place whose
+    keys may not be read is unavailable, with the reason."""
     write_failed(client, "1")
     client.execute_command("ACL", "SETUSER", "op", "on", ">x", "+@all", "-time", "~bull:*")
     with opened(server.place(), "op", "x") as store:
@@ -270,10 +266,6 @@ def test_a_user_of_bullmqs_keys_alone_sees_and_retries(server: TestServer, clien
         store.edges = EDGES
         with pytest.raises(Unsupported, match="the user needs ~bull:"):
             act(store, "hold", "mails/1")
-
-
-def test_a_user_without_the_right_to_scan_is_one_line(server: TestServer, client: Any) -> None:
-    """A place whose keys may not be read is unavailable, with the reason."""
     client.execute_command("ACL", "SETUSER", "blind", "on", ">x", "+@all", "resetkeys")
     with opened(server.place(), "blind", "x") as store:
         for ask in (lambda: list(store.scan()), store.count_tasks, lambda: [*store.controls]):
@@ -320,21 +312,11 @@ def test_an_address_that_names_a_new_primary_is_followed(tmp_path: Path, *, is_o
             store.swap(task, verbs.hold(task, NOW))
 
 
-def test_a_full_server_is_full(client: Redis, store: BullmqStore) -> None:
-    """With noeviction a change that needs memory is refused, and nothing changed."""
-    write_failed(client, "1")
-    task = found(store, "mails/1")
-    client.config_set("maxmemory", "1")
-    with pytest.raises(Full, match="memory is full"):
-        store.swap(task, verbs.purge(task, NOW))
-    client.config_set("maxmemory", "0")
-    assert found(store, "mails/1") == task
-
-
 @pytest.mark.parametrize("is_paused", [False, True])
 def test_a_full_server_deletes_jobs(client: Redis, store: BullmqStore, *, is_paused: bool) -> None:
-    """Waiting, delayed, with a priority, failed, completed ones: expunge takes no memory. The next
-    run of a schedule and a child that its parent waits for stay."""
+    """With noeviction a change that needs memory is refused, and nothing changed. Expunge takes no
+    memory: waiting, delayed, with a priority, failed, completed ones. The next run of a schedule
+    and a child that its parent waits for stay."""
     write_waiting(client, "w")
     client.hset("bull:mails:meta", "version", "bullmq:5.81.5")
     write_failed(client, "f")
@@ -344,6 +326,12 @@ def test_a_full_server_deletes_jobs(client: Redis, store: BullmqStore, *, is_pau
     client.zadd("bull:mails:repeat", {"x": 5})
     write_waiting(client, "child", parentKey="bull:mails:parent")
     client.sadd("bull:mails:parent:dependencies", "bull:mails:child")
+    task = found(store, "mails/f")
+    client.config_set("maxmemory", "1")
+    with pytest.raises(Full, match="memory is full"):
+        store.swap(task, verbs.purge(task, NOW))
+    client.config_set("maxmemory", "0")
+    assert found(store, "mails/f") == task
     if is_paused:
         store.control("pause", "mails", "1")
     tasks = tasks_in(store)

@@ -10,6 +10,7 @@ from pytest import MonkeyPatch
 from engine.formats.bullmq import package_scripts
 from engine.formats.bullmq.package_scripts import PACKAGE_SCRIPTS, package_text
 from engine.store import Unavailable
+from tests.store_contents import naming
 
 ALIASES = {
     "events": "event",
@@ -26,23 +27,24 @@ OPTIONAL = {"moveToFinished": 1, "moveToDelayed": 1, "retryJob": 1, "pause": 1, 
 """How many arguments behind those of the table a file may have."""
 
 
-@pytest.mark.parametrize("name", PACKAGE_SCRIPTS)
-def test_keys_and_arguments_are_those_of_the_file(name: str) -> None:
+def test_keys_and_arguments_are_those_of_the_file() -> None:
     """The table has as many keys as the file's name says, in the order of its KEYS comment, and the
-    file uses no argument behind those of the table, but those that are optional."""
-    script, text = PACKAGE_SCRIPTS[name], package_text(name)
-    comments = re.findall(r"^\s*KEYS\[(\d+)\],?\s+(.*)$", text.partition("]]")[0], re.MULTILINE)
-    assert len(script.keys) == len(comments) == int(script.file.split("-")[1].split(".")[0])
-    for at, (key, (number, comment)) in enumerate(zip(script.keys, comments, strict=True), 1):
-        assert int(number) == at
-        assert re.search(ALIASES.get(key, key), comment.lower()), (at, key, comment)
-    used = {int(number) for number in re.findall(r"ARGV\[(\d+)\]", text)}
-    assert max(used) == len(script.arguments) + OPTIONAL.get(name, 0)
-
-
-def test_the_package_is_not_imported() -> None:
-    """Only the path of its files is used: its import would load asyncio and a second client."""
-    assert package_text("removeJob")
+    file uses no argument behind those of the table, but those that are optional. The package is not
+    imported, which would load asyncio and a second client."""
+    for name, script in PACKAGE_SCRIPTS.items():
+        text = package_text(name)
+        head = text.partition("]]")[0]
+        comments = re.findall(r"^\s*KEYS\[(\d+)\],?\s+(.*)$", head, re.MULTILINE)
+        with naming(name):
+            named_keys = int(script.file.split("-")[1].split(".")[0])
+            assert len(script.keys) == len(comments) == named_keys
+            for at, (key, (number, comment)) in enumerate(
+                zip(script.keys, comments, strict=True), 1
+            ):
+                assert int(number) == at
+                assert re.search(ALIASES.get(key, key), comment.lower()), (at, key, comment)
+            used = {int(number) for number in re.findall(r"ARGV\[(\d+)\]", text)}
+            assert max(used) == len(script.arguments) + OPTIONAL.get(name, 0)
     assert "bullmq" not in sys.modules
 
 

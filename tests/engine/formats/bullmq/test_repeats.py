@@ -15,14 +15,11 @@ from engine.formats.bullmq.moves import bar_leaving
 from engine.formats.bullmq.repeats import find_next_run, next_match
 from engine.formats.bullmq.store import BullmqStore
 from engine.model import State
-from tests.bullmq_jobs import everything, write_waiting
+from tests.bullmq_jobs import HOUR, NOON, everything, write_waiting
 from tests.engine.formats.bullmq.conftest import Opener
 from tests.node_packages import NodeProgram
-from tests.store_contents import found, tasks_in
+from tests.store_contents import found, naming, tasks_in
 
-NOON = 1_795_176_000_000
-"""2026-11-20 12:00:00 UTC, in epoch milliseconds."""
-HOUR = 3_600_000
 CLOCK = time.time
 SPRING, AUTUMN = 1_774_746_000_000, 1_792_890_000_000
 """Clocks change in Berlin: 2026-03-29 and 2026-10-25, 01:00 UTC."""
@@ -31,9 +28,10 @@ SPRING, AUTUMN = 1_774_746_000_000, 1_792_890_000_000
 EVERY, HOURLY = {"every": 2000}, {"pattern": "0 * * * *"}
 
 
-@pytest.mark.parametrize(
-    ("repeat", "options", "millis"),
-    [
+def test_the_next_run_follows_the_options() -> None:
+    """Limit, end and start of a schedule count; a pattern has five fields or six, and a zone. 0:
+    there is no next run; None: an interval has no time of its own."""
+    rows: tuple[tuple[dict[str, Any], dict[str, object], int | None], ...] = (
         (EVERY, {}, None),
         ({**EVERY, "offset": 5, "count": 3}, {}, None),
         ({**EVERY, "count": 3, "limit": 3}, {}, 0),
@@ -44,21 +42,16 @@ EVERY, HOURLY = {"every": 2000}, {"pattern": "0 * * * *"}
         ({"pattern": "0 12 * * *", "tz": "America/New_York"}, {}, NOON + 5 * HOUR),
         ({**HOURLY, "startDate": NOON + 90 * 60_000}, {}, NOON + 2 * HOUR),
         ({**HOURLY, "endDate": NOON + 1}, {}, 0),
-    ],
-)
-def test_the_next_run_follows_the_options(
-    repeat: dict[str, Any], options: dict[str, object], millis: int | None
-) -> None:
-    """Limit, end and start of a schedule count; a pattern has five fields or six, and a zone. 0:
-    there is no next run; None: an interval has no time of its own."""
-    run = find_next_run({"attempts": 3, **options, "repeat": repeat}, NOON, aligns=False)
-    if millis == 0:
-        assert run is None
-    else:
-        counted = {**repeat, "count": repeat.get("count", 0) + 1}
-        assert run is not None
-        assert (run.millis, run.options["repeat"]) == (millis, counted)
-        assert run.options["attempts"] == 3
+    )
+    for repeat, options, millis in rows:
+        run = find_next_run({"attempts": 3, **options, "repeat": repeat}, NOON, aligns=False)
+        if millis == 0:
+            assert run is None, repeat
+        else:
+            counted = {**repeat, "count": repeat.get("count", 0) + 1}
+            assert run is not None, repeat
+            assert (run.millis, run.options["repeat"]) == (millis, counted)
+            assert run.options["attempts"] == 3
 
 
 @pytest.mark.parametrize("program", ["5.81.5", "6.7.0"], indirect=True)
@@ -248,23 +241,21 @@ def test_a_claim_adds_the_next_run_once(client: Redis, open_bullmq: Opener, vers
     assert client.zscore("bull:mails:repeat", "tick") == NOON + HOUR
 
 
-@pytest.mark.parametrize(
-    "opts",
-    [
+def test_odd_options_of_a_run_end_no_worker(client: Redis, open_bullmq: Opener) -> None:
+    """The job stays where it is, with the reason, and nothing is raised."""
+    key = "tick:::UTC:0 * * * *"
+    for opts in (
         '{"repeat": {"every": 0.5, "count": 1}}',
         '{"repeat": {"every": 1000}, "prevMillis": 1e999}',
         '{"repeat": {"pattern": "0 * * * *", "startDate": 1e300}}',
         '{"repeat": ' + "[" * 5000 + "]" * 5000 + "}",
-    ],
-    ids=["interval", "infinite", "year", "nested"],
-)
-def test_odd_options_of_a_run_end_no_worker(client: Redis, open_bullmq: Opener, opts: str) -> None:
-    """The job stays where it is, with the reason, and nothing is raised."""
-    client.hset("bull:mails:meta", "version", "bullmq:5.81.5")
-    key = "tick:::UTC:0 * * * *"
-    client.zadd("bull:mails:repeat", {key: NOON})
-    write_waiting(client, "repeat:x:1", rjk=key, opts=opts, data="[" * 5000)
-    list(open_bullmq(lambda: NOON / 1000).take(NOON / 1000, "me", 1))
+    ):
+        client.flushdb()
+        client.hset("bull:mails:meta", "version", "bullmq:5.81.5")
+        client.zadd("bull:mails:repeat", {key: NOON})
+        write_waiting(client, "repeat:x:1", rjk=key, opts=opts, data="[" * 5000)
+        with naming(opts[:60]):
+            list(open_bullmq(lambda: NOON / 1000).take(NOON / 1000, "me", 1))
 
 
 @pytest.mark.parametrize("name", [":/etc/localtime", "/etc/localtime", ":UTC"])

@@ -30,7 +30,7 @@ from tests.redis_server import (
     running_sentinels,
     running_server,
 )
-from tests.store_contents import tasks_in
+from tests.store_contents import naming, tasks_in
 
 Opened = Callable[..., BullmqStore]
 
@@ -125,28 +125,40 @@ BAD_ANSWERS: dict[str, tuple[bytes | None, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_ANSWERS)
 def test_a_sentinel_of_no_use_is_one_line(
-    name: str, fake: Callable[..., FakeSentinel], monkeypatch: MonkeyPatch
+    fake: Callable[..., FakeSentinel], monkeypatch: MonkeyPatch
 ) -> None:
     """Each Sentinel with its reason, within a time limit; the next one is asked."""
-    monkeypatch.setattr(sentinel, "SENTINEL_SECONDS", 0.05 if name == "no answer" else 20.0)
-    answer, why = BAD_ANSWERS[name]
-    port, closed = fake(answer).port, free_port()
-    with pytest.raises(Unavailable) as caught:
-        connection.Connection(place_of(port, closed))
-    said = str(caught.value)
-    assert f"no master: 127.0.0.1:{port} {why}" in said or why in said
-    assert said.endswith(f"; 127.0.0.1:{closed} is not reached: Connection refused")
-    assert said.isprintable()
+    for name, (answer, why) in BAD_ANSWERS.items():
+        monkeypatch.setattr(sentinel, "SENTINEL_SECONDS", 0.05 if name == "no answer" else 20.0)
+        port, closed = fake(answer).port, free_port()
+        with naming(name):
+            with pytest.raises(Unavailable) as caught:
+                connection.Connection(place_of(port, closed))
+            said = str(caught.value)
+            assert f"no master: 127.0.0.1:{port} {why}" in said or why in said
+            assert said.endswith(f"; 127.0.0.1:{closed} is not reached: Connection refused")
+            assert said.isprintable()
 
 
 def test_a_sentinel_that_names_no_master_is_not_believed(
     fake: Callable[..., FakeSentinel], masters: list[tuple[int, TestServer]]
 ) -> None:
     """A replica, a port without a server, and itself: the role decides; the next Sentinel that
-    names a master is right, and the others are warnings."""
+    names a master is right, and the others are warnings. If Sentinels name different masters, the
+    first one is in use, and that is a severe warning."""
     (port, _), (replica, other) = masters
+    right = fake(named=port).port
+
+    def read(place: RedisPlace) -> facts.QueueServerState:
+        with closing(connection.Connection(place)) as link:
+            assert link.master == f"127.0.0.1:{port}"
+            return facts.read_state(link, place, NOW)
+
+    place = place_of(right, fake(named=replica).port)
+    (severe,) = (warning for warning in facts.find_warnings(read(place)) if warning.is_severe)
+    assert f"names another master, 127.0.0.1:{replica}; in use is 127.0.0.1:{port}" in severe.what
+
     with other.client() as client:
         client.replicaof("127.0.0.1", port)
     closed, itself = free_port(), fake()
@@ -160,10 +172,8 @@ def test_a_sentinel_that_names_no_master_is_not_believed(
         connection.Connection(place_of(*liars))
     for liar, why in liars.items():
         assert f"127.0.0.1:{liar} {why}" in str(caught.value)
-    place = place_of(*liars, right := fake(named=port).port)
-    with closing(connection.Connection(place)) as link:
-        assert link.master == f"127.0.0.1:{port}"
-        state = facts.read_state(link, place, NOW)
+    place = place_of(*liars, right)
+    state = read(place)
     rows = dict(facts.describe_state(state, NOW))
     assert rows["master"] == f"127.0.0.1:{port}"
     assert rows["sentinels"] == f"1 of 4 name it: 127.0.0.1:{right}"
@@ -171,19 +181,6 @@ def test_a_sentinel_that_names_no_master_is_not_believed(
     assert facts.describe_sentinels(place._replace(sentinels=())) == []
     warnings = " ".join(warning.what for warning in facts.find_warnings(state))
     assert all(f"Sentinel 127.0.0.1:{liar} {why}" in warnings for liar, why in liars.items())
-
-
-def test_two_masters_are_named(
-    fake: Callable[..., FakeSentinel], masters: list[tuple[int, TestServer]]
-) -> None:
-    """If Sentinels name different masters, the first one is in use, and that is a severe
-    warning."""
-    (one, _), (two, _) = masters
-    place = place_of(fake(named=one).port, fake(named=two).port)
-    with closing(connection.Connection(place)) as link:
-        state = facts.read_state(link, place, NOW)
-    (severe,) = (warning for warning in facts.find_warnings(state) if warning.is_severe)
-    assert f"names another master, 127.0.0.1:{two}; in use is 127.0.0.1:{one}" in severe.what
 
 
 @pytest.mark.parametrize("is_replica", [True, False])

@@ -105,16 +105,14 @@ def test_root_opens_no_server_of_a_user(monkeypatch: MonkeyPatch) -> None:
         assert problems(url) == {f"{url}/0": f"unknown which user {named}"}
 
 
-def test_a_server_that_never_answers_ends_the_search() -> None:
-    """It accepts connections; the reason has the seconds."""
+def test_a_server_that_never_answers_ends_the_search(tmp_path: Path) -> None:
+    """It accepts connections; the reason has the seconds. A missing socket, one on which none
+    listens, and a port of another protocol are no servers."""
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         url = f"redis://localhost:{server.getsockname()[1]}"
         expected = f"it accepts, and does not answer within {servers.ANSWER_SECONDS:g} s"
         assert problems(url) == {f"{url}/0": expected}
 
-
-def test_what_is_no_server_is_not_found(tmp_path: Path) -> None:
-    """Neither a missing socket, one on which none listens, nor a port of another protocol."""
     stale = tmp_path / "stale"
     with closing(socket.socket(socket.AF_UNIX)) as one:
         one.bind(str(stale))

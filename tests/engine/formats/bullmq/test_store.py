@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ from tests.bullmq_jobs import (
     write_waiting,
 )
 from tests.engine.formats.bullmq.conftest import Opener
-from tests.store_contents import act, found, restore, tasks_in
+from tests.store_contents import act, found, naming, restore, tasks_in
 
 DUE_MS = round(NOW * 1000) + 50_000
 
@@ -128,11 +129,11 @@ def test_failed_jobs_of_a_long_queue_are_found_by_the_server(client: Redis, stor
     assert [*store.scan_failed(["failed"])] == [all_tasks["mails/7"]]
 
 
-@pytest.mark.parametrize("queue", ["mails", "a/b", "50%", "%2F"])
-@pytest.mark.parametrize("job", ["1", "repeat:x:5", "a/b"])
-def test_an_id_names_one_queue_and_job(queue: str, job: str) -> None:
+def test_an_id_names_one_queue_and_job() -> None:
     """Ids have any characters; another spelling of an id is none."""
-    assert split_id(task_id(queue, job)) == (queue, job) and split_id("%41/1") is None
+    for queue, job in product(("mails", "a/b", "50%", "%2F"), ("1", "repeat:x:5", "a/b")):
+        assert split_id(task_id(queue, job)) == (queue, job)
+    assert split_id("%41/1") is None
 
 
 READ_COMMANDS = (
@@ -164,14 +165,20 @@ def test_scanning_and_reading_send_no_writing_command(client: Redis, open_bullmq
 
 
 def test_parts_are_the_fields_of_a_job(client: Redis, store: BullmqStore) -> None:
-    """Data, options, return value, stack traces and log each have a name."""
-    write_failed(client, "1", data='{"to":"ä"}', stacktrace='["at x"]')
+    """Data, options, return value, stack traces and log each have a name. The traces of all
+    attempts have their own lines; as stored if they are no such list."""
+    traces = ["Error: one\n    at a.js:1", "Error: two\n    at b.js:2"]
+    write_failed(client, "1", data='{"to":"ä"}', stacktrace=json.dumps(traces))
+    write_failed(client, "2", stacktrace="{broken")
     client.rpush("bull:mails:1:logs", "first", "second")
     task = found(store, "mails/1")
-    names = [part.name for part in store.parts(task)]
-    assert names == ["job", "data", "options", "stack traces", "last error", "log"]
+    sizes = {part.name: part.size for part in store.parts(task)}
+    assert [*sizes] == ["job", "data", "options", "stack traces", "last error", "log"]
     assert store.read(task, "data") == '{"to":"ä"}'.encode()
     assert store.read(task, "log") == b"first\nsecond"
+    text = b"Error: one\n    at a.js:1\n\nError: two\n    at b.js:2"
+    assert (store.read(task, "stack traces"), sizes["stack traces"]) == (text, len(text))
+    assert store.read(found(store, "mails/2"), "stack traces") == b"{broken"
 
 
 WAYS_BACK = [
@@ -229,7 +236,8 @@ def test_a_kept_job_says_since_when_and_from_where(client: Redis, store: BullmqS
 
 
 def test_many_held_jobs_keep_their_order(client: Redis, store: BullmqStore) -> None:
-    """Held together and released together, in any order of the ids, a line is as before."""
+    """Held together and released together, in any order of the ids, a line is as before. A retried
+    job is old, but at the end of the line: there it returns."""
     for number in range(1, 31):
         write_waiting(client, str(number), timestamp=CREATED_MS + number)
     line = client.lrange("bull:mails:wait", 0, -1)
@@ -241,15 +249,11 @@ def test_many_held_jobs_keep_their_order(client: Redis, store: BullmqStore) -> N
     releases = [Move(t, verbs.release(t, NOW)) for t in held]
     assert not [o.error for o in store.swap_all(releases) if o.error]
     assert client.lrange("bull:mails:wait", 0, -1) == line
-
-
-def test_a_job_behind_newer_ones_stays_there(client: Redis, store: BullmqStore) -> None:
-    """A retried job is old, but at the end of the line: there it returns."""
-    for number, age in (("1", 10), ("2", 20), ("3", 30), ("4", 1), ("5", 40)):
-        write_waiting(client, number, timestamp=CREATED_MS + age)
-    act(store, "hold", "mails/4")
-    act(store, "release", "mails/4")
-    assert client.lrange("bull:mails:wait", 0, -1) == ["5", "4", "3", "2", "1"]
+    for ident, age in (("1", 10), ("2", 20), ("3", 30), ("4", 1), ("5", 40)):
+        write_waiting(client, ident, "sums", timestamp=CREATED_MS + age)
+    act(store, "hold", "sums/4")
+    act(store, "release", "sums/4")
+    assert client.lrange("bull:sums:wait", 0, -1) == ["5", "4", "3", "2", "1"]
 
 
 UNDONE: dict[str, Callable[[Task], Task]] = {
@@ -308,36 +312,25 @@ def test_data_is_edited_together_with_a_move(client: Redis, store: BullmqStore) 
 LONG = '"' + "x" * 131_072 + '"'
 
 
-@pytest.mark.parametrize(
-    ("stored", "field", "new", "error", "message"),
-    [
+def test_data_that_cannot_be_stored_is_refused(client: Redis, store: BullmqStore) -> None:
+    """Text that is no JSON, or longer than an image can hold, also as it was, changes nothing; nor
+    does an edit of a job that was changed or locked since."""
+    for stored, field, new, error, message in (
         ("{}", "", "{", Unsupported, "no JSON: line 1"),
         ("{}", "", LONG, Unsupported, "expected at most 131,072"),
         (LONG, "", "{}", Unsupported, "too long to be edited"),
         ("{}", "progress", "{}", Gone, None),
         ("{}", "lock", "{}", Gone, "was locked"),
-    ],
-    ids=["no JSON", "too long", "long before", "changed", "locked"],
-)
-def test_data_that_cannot_be_stored_is_refused(
-    client: Redis,
-    store: BullmqStore,
-    stored: str,
-    field: str,
-    new: str,
-    error: type[Exception],
-    message: str | None,
-) -> None:
-    """Text that is no JSON, or longer than an image can hold, also as it was, changes nothing; nor
-    does an edit of a job that was changed or locked since."""
-    write_waiting(client, "1", data=stored)
-    task = found(store, "mails/1")
-    if field == "lock":
-        client.set("bull:mails:1:lock", "uuid:1", px=20_000)
-    elif field:
-        client.hset("bull:mails:1", field, "5")
-    with unchanged(client), pytest.raises(error, match=message):
-        store.swap(task, verbs.edit(task, NOW, data=new))
+    ):
+        client.flushdb()
+        write_waiting(client, "1", data=stored)
+        task = found(store, "mails/1")
+        if field == "lock":
+            client.set("bull:mails:1:lock", "uuid:1", px=20_000)
+        elif field:
+            client.hset("bull:mails:1", field, "5")
+        with naming(message), unchanged(client), pytest.raises(error, match=message):
+            store.swap(task, verbs.edit(task, NOW, data=new))
 
 
 def hold_failed(store: BullmqStore, client: Redis, number: int, data: str = "{}") -> list[Move]:
@@ -405,7 +398,8 @@ def test_a_retry_resets_attempts_and_sets_the_marker(client: Redis, store: Bullm
 
 
 def test_a_locked_job_is_barred_and_guarded(client: Redis, store: BullmqStore) -> None:
-    """A job of another worker is barred with its owner; a lock set since the scan is Gone."""
+    """A job of another worker is barred with its owner; a lock set since the scan is Gone. An
+    active job without a lock says so, and an operator may return or give it up."""
     write_all_places(client)
     active, failed = found(store, "mails/6"), found(store, "mails/7")
     assert bar_locked(active, NOW).startswith("locked by node-1 for ")
@@ -415,6 +409,13 @@ def test_a_locked_job_is_barred_and_guarded(client: Redis, store: BullmqStore) -
     for changed in (verbs.purge(failed, NOW), verbs.retry(failed, NOW)):
         with unchanged(client), pytest.raises(Gone):
             store.swap(failed, changed)
+
+    client.delete("bull:mails:6:lock")
+    task = found(store, "mails/6")
+    assert (task.lease, task.extra["stalled?"]) == (None, "no lock")
+    act(store, "release", "mails/6")
+    assert found(store, "mails/6").state is State.PENDING
+    assert client.llen("bull:mails:active") == 0
 
 
 def test_a_job_that_was_edited_meanwhile_is_gone(client: Redis, store: BullmqStore) -> None:
@@ -428,17 +429,6 @@ def test_a_job_that_was_edited_meanwhile_is_gone(client: Redis, store: BullmqSto
         task = tasks[f"mails/{number}"]
         with unchanged(client), pytest.raises(Gone):
             store.swap(task, verb and verb(task, NOW))
-
-
-def test_a_stalled_job_can_be_released(client: Redis, store: BullmqStore) -> None:
-    """An active job without a lock says so, and an operator may return or give it up."""
-    write_all_places(client)
-    client.delete("bull:mails:6:lock")
-    task = found(store, "mails/6")
-    assert (task.lease, task.extra["stalled?"]) == (None, "no lock")
-    act(store, "release", "mails/6")
-    assert found(store, "mails/6").state is State.PENDING
-    assert client.llen("bull:mails:active") == 0
 
 
 def test_families_and_schedulers_are_barred(client: Redis, store: BullmqStore) -> None:
@@ -484,39 +474,33 @@ def test_a_job_is_kept_as_its_options_say(client: Redis, store: BullmqStore) -> 
     assert (task.attempts, task.error) == (1, "later")
 
 
-@pytest.mark.parametrize(
-    ("keep", "ahead", "kept"),
-    [
-        ({"age": 3600}, 0, ["4", "3"]),
-        ({"age": 3600, "count": 1}, 0, ["4"]),
-        ({"age": 3600, "limit": 1}, 0, ["4", "3", "1"]),
-        ({"age": 60}, 8 * 86_400, ["4", "3", "2", "1"]),
-        (None, 0, ["4", "3", "2", "1"]),
-    ],
-)
-@pytest.mark.parametrize(("end", "name"), [("completed", "Complete"), ("failed", "Fail")])
 def test_finished_jobs_are_removed_by_age_as_bullmq_does(
-    keep: object,
-    ahead: float,
-    kept: list[str],
-    end: str,
-    name: str,
-    client: Redis,
-    open_bullmq: Opener,
+    client: Redis, open_bullmq: Opener
 ) -> None:
     """Those older than the option of the job that finishes, but none while the worker's clock is
     ahead of the server's by days."""
-    now = time.time()
-    for ident, age in (("1", 7300), ("2", 3700), ("3", 3500)):
-        ended = round((now - age) * 1000)
-        write_at(client, end, ident, score=ended, finishedOn=ended)
-    write_waiting(client, "4", opts=json.dumps({f"removeOn{name}": keep}))
-    store = open_bullmq(clock=lambda: now + ahead)
-    (task,) = store.take(now + ahead, "me", 1)
-    done = task._replace(state=State.DONE, lease=None)
-    store.swap(task, done if end == "completed" else verbs.give_up_task(task, "broken", 1))
-    assert client.zrevrange(f"bull:mails:{end}", 0, -1) == kept
-    assert not any(client.exists(f"bull:mails:{ident}") for ident in {"1", "2", "3"} - {*kept})
+    keeps: tuple[tuple[object, int, str], ...] = (
+        ({"age": 3600}, 0, "43"),
+        ({"age": 3600, "count": 1}, 0, "4"),
+        ({"age": 3600, "limit": 1}, 0, "431"),
+        ({"age": 60}, 8 * 86_400, "4321"),
+        (None, 0, "4321"),
+    )
+    ends = ("completed", "Complete"), ("failed", "Fail")
+    for (keep, ahead, kept), (end, name) in product(keeps, ends):
+        client.flushdb()
+        now = time.time()
+        for ident, age in (("1", 7300), ("2", 3700), ("3", 3500)):
+            ended = round((now - age) * 1000)
+            write_at(client, end, ident, score=ended, finishedOn=ended)
+        write_waiting(client, "4", opts=json.dumps({f"removeOn{name}": keep}))
+        store = open_bullmq(clock=lambda: now + ahead)  # noqa: B023
+        (task,) = store.take(now + ahead, "me", 1)
+        done = task._replace(state=State.DONE, lease=None)
+        store.swap(task, done if end == "completed" else verbs.give_up_task(task, "broken", 1))
+        with naming(keep, end):
+            assert client.zrevrange(f"bull:mails:{end}", 0, -1) == [*kept]
+            assert not any(client.exists(f"bull:mails:{ident}") for ident in {*"123"} - {*kept})
 
 
 def test_limits_of_a_queue_are_honoured(client: Redis, store: Store, open_bullmq: Opener) -> None:
@@ -545,31 +529,23 @@ def test_limits_of_a_queue_are_honoured(client: Redis, store: Store, open_bullmq
     assert all(isinstance(control, Control) for control in store.controls.values())
 
 
-@pytest.mark.parametrize(
-    ("most", "duration", "text"),
-    [(4, 1000, "4/1s"), (240, 60_000, "240"), (9, 1500, "9/1.5s"), (1, 3_600_000, "1/1h")],
-)
-def test_a_rate_of_another_program_can_be_set_back(
-    client: Redis, store: BullmqStore, most: int, duration: int, text: str
-) -> None:
-    """It is shown with its own time, and that value sets exactly the same limit."""
+def test_a_rate_has_two_forms(client: Redis, open_bullmq: Opener) -> None:
+    """A rate of another program is shown with its own time, and that value sets exactly the same
+    limit. Another text is refused with both forms."""
     write_waiting(client, "1")
-    client.hset("bull:mails:meta", mapping={"max": most, "duration": duration})
-    assert store.controls["rate"].for_target("mails").now == text
-    stored = [("100", ["100", "60000"]), (text, [str(most), str(duration)]), ("0", [None, None])]
-    for value, fields in stored:
-        store.control("rate", "mails", value)
-        assert client.hmget("bull:mails:meta", "max", "duration") == fields
-
-
-@pytest.mark.parametrize(
-    "value", ["", "x", "-1", "4/", "4/0s", "/1s", "1.5", "4/1y", "10000000000"]
-)
-def test_a_rate_that_is_none_is_refused(client: Redis, store: BullmqStore, value: str) -> None:
-    """The text names both forms of a rate."""
-    write_waiting(client, "1")
-    with pytest.raises(Unsupported, match=r"expected a number of jobs a minute .* as 4/1s"):
-        store.control("rate", "mails", value)
+    rates = (4, 1000, "4/1s"), (240, 60_000, "240"), (9, 1500, "9/1.5s"), (1, 3_600_000, "1/1h")
+    for most, duration, text in rates:
+        client.hset("bull:mails:meta", mapping={"max": most, "duration": duration})
+        store = open_bullmq()
+        assert store.controls["rate"].for_target("mails").now == text
+        stored = ("100", ["100", "60000"]), (text, [str(most), str(duration)]), ("0", [None, None])
+        for value, fields in stored:
+            store.control("rate", "mails", value)
+            assert client.hmget("bull:mails:meta", "max", "duration") == fields
+    expected = r"expected a number of jobs a minute .* as 4/1s"
+    for value in ("", "x", "-1", "4/", "4/0s", "/1s", "1.5", "4/1y", "10000000000"):
+        with naming(value), pytest.raises(Unsupported, match=expected):
+            store.control("rate", "mails", value)
 
 
 def test_a_queue_without_jobs_is_obliterated(client: Redis, store: BullmqStore) -> None:
@@ -588,16 +564,17 @@ def test_a_queue_without_jobs_is_obliterated(client: Redis, store: BullmqStore) 
     assert "obliterate" not in store.controls
 
 
-@pytest.mark.parametrize("is_ours", [False, True], ids=["waiting", "held"])
-def test_a_queue_with_a_new_job_stays(client: Redis, store: BullmqStore, is_ours: bool) -> None:
-    """The script counts again: a job added since the controls were read saves its queue."""
+def test_a_queue_with_a_new_job_stays(client: Redis, store: BullmqStore) -> None:
+    """The script counts again: a job added since the controls were read saves its queue, also once
+    it is held."""
     task = store.add_job(NewJob("mails", "report"))
-    if is_ours:
-        act(store, "hold", task.id)
     place, empty = store.place, {"obliterate": Control("", targets=(ControlTarget("mails"),))}
     words = {"name": "obliterate", "queue": "mails", "value": ""}
-    with unchanged(client), pytest.raises(Unsupported, match="mails has jobs in"):
-        run_control(store._connection, place, empty, **words)
+    for verb in ("", "hold"):
+        if verb:
+            act(store, verb, task.id)
+        with unchanged(client), pytest.raises(Unsupported, match="mails has jobs in"):
+            run_control(store._connection, place, empty, **words)
 
 
 def test_a_resume_moves_back_what_bullmq_5_paused(client: Redis, store: BullmqStore) -> None:
@@ -613,44 +590,36 @@ def test_a_resume_moves_back_what_bullmq_5_paused(client: Redis, store: BullmqSt
     assert (client.llen("bull:mails:wait"), client.llen("bull:mails:paused")) == (7101, 0)
 
 
-@pytest.mark.parametrize(
-    ("before", "given_meanwhile", "after"),
-    [
-        (("me", -1), None, ("me", -1)),
-        (("me", 60_000), None, ("me", 60_000)),
-        (("me", -1), ("other", -1), ("other", -1)),
-        (("other", -1), None, ("other", -1)),
-        ((None, -2), None, (None, -2)),
-    ],
-)
-@pytest.mark.parametrize("away", ["hold", "purge"])
 def test_a_job_that_returns_has_its_deduplication_key_again(
-    client: Redis,
-    store: BullmqStore,
-    before: tuple[str | None, int],
-    given_meanwhile: tuple[str, int] | None,
-    after: tuple[str | None, int],
-    away: str,
+    client: Redis, store: BullmqStore
 ) -> None:
     """A held or purged job frees its key, as a removed one does; on its return it gets the key with
     the time that is left, unless another job has it by then."""
     key = "bull:mails:de:once"
-    write_waiting(client, "me", deid="once")
-
-    def give(owner: str, milliseconds: int) -> None:
-        client.set(key, owner, px=milliseconds if milliseconds > 0 else None)
-
-    if before[0]:
-        give(before[0], before[1])
-    act(store, away, "mails/me")
-    assert client.get(key) == (None if before[0] == "me" else before[0])
-    if given_meanwhile:
-        give(*given_meanwhile)
-    gone = found(store, "mails/me")
-    store.swap(gone, verbs.with_state(gone, State.PENDING))
-    left = client.pttl(key)
-    assert (client.get(key), left > 0) == (after[0], after[1] > 0) and left <= max(after[1], -1)
-    assert not client.exists("spooldeck:bull:mails:deduplication")
+    # Who has the key before, meanwhile and after, and for how many milliseconds; -1: without end.
+    rows: tuple[tuple[str, int, str, str, int], ...] = (
+        ("me", -1, "", "me", -1),
+        ("me", 60_000, "", "me", 60_000),
+        ("me", -1, "other", "other", -1),
+        ("other", -1, "", "other", -1),
+        ("", -2, "", "", -2),
+    )
+    for (before, time_left, meanwhile, after, most), away in product(rows, ("hold", "purge")):
+        client.flushdb()
+        write_waiting(client, "me", deid="once")
+        if before:
+            client.set(key, before, px=time_left if time_left > 0 else None)
+        act(store, away, "mails/me")
+        with naming(before, time_left, meanwhile, away):
+            assert (client.get(key) or "") == ("" if before == "me" else before)
+            if meanwhile:
+                client.set(key, meanwhile)
+            gone = found(store, "mails/me")
+            store.swap(gone, verbs.with_state(gone, State.PENDING))
+            left = client.pttl(key)
+            assert ((client.get(key) or ""), left > 0) == (after, most > 0)
+            assert left <= max(most, -1)
+            assert not client.exists("spooldeck:bull:mails:deduplication")
 
 
 def test_a_job_whose_worker_ended_is_returned(client: Redis, open_bullmq: Opener) -> None:
@@ -724,12 +693,21 @@ def test_a_job_names_its_destination_in_its_data(client: Redis, open_bullmq: Ope
 
 
 def test_changes_without_a_name_are_noticed(client: Redis, store: BullmqStore) -> None:
-    """Jobs that leave without an event need a full scan; more jobs in a state a scan of it; a new
-    queue and a trimmed stream a full scan."""
+    """The server's own wait goes on between two waits. An event names its job; jobs that leave
+    without one need a full scan, more jobs in a state a scan of it, and a trimmed stream a full
+    scan."""
     for number in range(20):
         write_waiting(client, str(number))
+    write_waiting(client, "1", "sums")
     wait = store.changes.wait
-    assert wait is not None and wait(0.0) == set()
+    client.config_resetstat()
+    for _ in range(50):
+        assert wait is not None and wait(0.0) == set()
+    assert client.info("commandstats").get("cmdstat_xread", {"calls": 1})["calls"] <= 1
+    assert wait is not None
+    client.xadd("bull:sums:events", {"event": "completed", "jobId": "1", "prev": "active"})
+    client.xadd("bull:mails:events", {"event": "paused"})
+    assert wait(60.0) == {"sums/1"}
     client.delete("bull:mails:wait")
     assert wait(60.0) is None
     client.lpush("bull:mails:wait", *range(20))
@@ -740,30 +718,6 @@ def test_changes_without_a_name_are_noticed(client: Redis, store: BullmqStore) -
         event: Any = {"event": "added", "jobId": number}
         client.xadd("bull:mails:events", event, maxlen=2, approximate=False)
     assert wait(60.0) is None
-
-
-def test_an_event_of_another_names_the_job(client: Redis, store: BullmqStore) -> None:
-    """Also in the second of two queues; an event without a job names nothing."""
-    write_waiting(client, "1", "mails")
-    write_waiting(client, "1", "sums")
-    wait = store.changes.wait
-    assert wait is not None and wait(0.0) == set()
-    client.xadd("bull:sums:events", {"event": "completed", "jobId": "1", "prev": "active"})
-    client.xadd("bull:mails:events", {"event": "paused"})
-    assert wait(60.0) == {"sums/1"}
-
-
-def test_many_short_waits_are_one_command(client: Redis, store: BullmqStore) -> None:
-    """The server's own wait goes on between two waits, and a change ends it."""
-    write_waiting(client, "1")
-    wait = store.changes.wait
-    assert wait is not None
-    client.config_resetstat()
-    for _ in range(50):
-        assert wait(0.0) == set()
-    assert client.info("commandstats").get("cmdstat_xread", {"calls": 1})["calls"] <= 1
-    client.xadd("bull:mails:events", {"event": "added", "jobId": "1"})
-    assert wait(60.0) == {"mails/1"}
 
 
 def test_a_parent_has_children_and_a_child_its_parent(client: Redis, store: BullmqStore) -> None:

@@ -1,4 +1,4 @@
-"""Where the scheduler's configuration is, and the values that it refers to."""
+"""The options of a scheduler, its configuration, and the values that it refers to."""
 
 from pathlib import Path
 
@@ -12,9 +12,16 @@ from engine.formats.zmailer.environment import (
     parse_settings,
     read_files,
 )
-from engine.formats.zmailer.scheduler.clauses import MailqSocket, find_mailq_socket
+from engine.formats.zmailer.options import SchedulerOptions, WrongOption, parse_options
+from engine.formats.zmailer.scheduler.clauses import (
+    MailqSocket,
+    conf_changes,
+    find_mailq_socket,
+    scheduler_niceness,
+)
 from engine.formats.zmailer.spool.scheduler_conf import parse_conf
 from engine.store import Unavailable
+from tests.store_contents import naming
 
 
 def test_where_mailq_is_served() -> None:
@@ -112,3 +119,73 @@ def test_the_configuration_may_name_another_socket() -> None:
     ):
         files = SchedulerFiles(environ, "", parse_conf(f"{conf}\n", environ))
         assert files.notify_socket("/post") == path
+
+
+# ---- clauses
+
+
+def test_the_niceness_of_the_scheduler_itself() -> None:
+    """sysnice is added to its own one, here 3; syspriority replaces it; nice is for agents."""
+    rows = {"": 3, "sysnice=5": 8, "sysnice=-40": -20, "syspriority=-2": -2, "nice=9": 3}
+    for words, niceness in rows.items():
+        conf = parse_conf(f"*/* {words} interval=1m\n", {})
+        assert (conf.errors, scheduler_niceness(conf, 3)) == ((), niceness)
+
+
+def test_the_changes_of_a_configuration_are_listed() -> None:
+    """Added, removed and changed clauses, their order, and PARAM lines."""
+    old = parse_conf("*/*\n interval=1m\nsmtp/*\n maxring=5\nuucp/*\n command=sm\n", {})
+    new = parse_conf(
+        "PARAMmailqsock=TCP:1740\nsmtp/*\n maxring=10 queueonly\n*/*\n interval=60\n"
+        "hold/*\n nice=3\n",
+        {},
+    )
+    assert list(conf_changes(old, old)) == []
+    assert list(conf_changes(old, new)) == [
+        "clause uucp/*: removed",
+        "clause smtp/*: maxring: 5 -> 10",
+        "clause smtp/*: queueonly: not set -> on",
+        "clause hold/*: added",
+        "clause hold/*: nice: not set -> 3",
+        "order of the clauses: smtp/*, */*, hold/*",
+        "PARAM mailqsock: not set -> TCP:1740 (from the next start)",
+    ]
+
+
+# ---- options
+
+
+def test_options_are_those_of_the_man_page() -> None:
+    """Letters may be joined; -i, -v and -V keep the process at its terminal, -d does not."""
+    for words, options, detaches in (
+        ("", SchedulerOptions(), True),
+        ("-i", SchedulerOptions(is_interactive=True), False),
+        ("--exact -i", SchedulerOptions(is_exact=True, is_interactive=True), False),
+        ("-vd", SchedulerOptions(is_verbose=True, is_daemon=True), True),
+        ("-HH -E 10,15", SchedulerOptions(hash_levels=2, scan_files=10, scan_seconds=15), True),
+        ("-E 500", SchedulerOptions(scan_files=500), True),
+        (
+            "-p smtp/mx -vF",
+            SchedulerOptions(only="smtp/mx", is_verbose=True, is_frozen=True),
+            False,
+        ),
+        ("-f/c -l /s -N64", SchedulerOptions(conf="/c", statistics="/s", open_files=64), True),
+    ):
+        assert parse_options(words.split()) == options
+        assert options.detaches is detaches
+
+
+def test_an_option_that_cannot_be_used_is_named() -> None:
+    """The message has the option, its value and what was expected."""
+    for words, why in (
+        (["-x"], "option -x not recognized"),
+        (["-E", "5"], "-E 5: expected a number from 10"),
+        (["-E", "10,1"], "-E 1: expected a number from 2 to 15"),
+        (["-M", "3"], "-M 3: expected a number from 1 to 2"),
+        (["-p", "smtp"], "-p smtp: expected CHANNEL/HOST"),
+        (["-f", ""], "-f: expected a path"),
+        (["word"], "word: expected only options"),
+        (["-f"], "option -f requires argument"),
+    ):
+        with naming(words, why), pytest.raises(WrongOption, match=why):
+            parse_options(words)

@@ -115,8 +115,7 @@ def test_a_report_is_what_rfc_3464_describes(tmp_path: Path) -> None:
 
 
 def test_each_report_of_a_second_has_its_own_message_id(tmp_path: Path) -> None:
-    """Reports about different recipients of a message differ in Message-ID and boundary; one that
-    is made again after a kill has the same, so that readers drop the second."""
+    """One that is made again after a kill has the same, so that readers drop the second."""
     entry = entry_of(tmp_path)
     (row,) = entry.unreported()
     other = row._replace(recipient=row.recipient._replace(offset=row.recipient.offset + 1))

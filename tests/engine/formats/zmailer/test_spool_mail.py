@@ -85,8 +85,7 @@ def triggers(spool: Spool) -> list[Path]:
 def test_recipients_that_an_operator_gives_up_are_reported_once(
     verb: str, head: bytes, status: str, spool: Spool, store: ZmailerStore
 ) -> None:
-    """One report for those of a message that are given up together; each has a diagnostic that
-    is marked as reported, and the message stays in the spool for its scheduler."""
+    """By one report a message, which stays in the spool for its scheduler."""
     path = spool.put(1001, recipient(user="one@d"), recipient(user="two@d"), recipient(user="3@d"))
     before = path.stat().st_mtime_ns
     moves = [Move(task, VERBS[verb].function(task, NOW)) for task in tasks(store)[:2]]

@@ -40,7 +40,8 @@ COMMIT = Commit("1001-x", LINES, 200, b"d\xff")
 
 
 def test_a_mail_has_its_inode_number_as_its_name(spool: RoutedSpool) -> None:
-    """It is in router/ or postman/, mode 0600, with all bytes, and nothing is left behind."""
+    """It is in router/ or postman/, mode 0600, with all bytes, and nothing is left behind. A folder
+    that others can rename in is refused with the command that helps."""
     for words, text in (
         (([b"one\n", b"two\n"],), b"one\ntwo\n"),
         (([b"x"], "postman", ":e"), b"x"),
@@ -49,6 +50,16 @@ def test_a_mail_has_its_inode_number_as_its_name(spool: RoutedSpool) -> None:
         assert (path.read_bytes(), path.stat().st_mode & 0o777) == (text, 0o600)
         assert path.name.removesuffix(":e") == str(path.stat().st_ino)
     assert spool.staged() == []
+
+    folder = spool.root / "router"
+    folder.chmod(0o777)
+    with pytest.raises(Unavailable, match=r"router is world-writable: run chmod o-w,\+t"):
+        spool.router.submit([b"x"])
+    folder.chmod(0o1777)
+    assert spool.router.submit([b"x"]).startswith("router/")
+    folder.rename(spool.root / "gone")
+    with pytest.raises(Unavailable, match="No such file"):
+        spool.router.submit([b"x"])
 
 
 def test_an_old_mail_is_not_replaced(spool: RoutedSpool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,19 +115,6 @@ def test_a_mail_whose_lines_were_not_durable_is_removed(spool: RoutedSpool) -> N
             (staged / "mail.1.lines").write_bytes(lines)
         assert not spool.router.recover(lambda commit: True)
         assert spool.staged() == [], lines
-
-
-def test_a_folder_that_others_can_rename_in_is_refused(spool: RoutedSpool) -> None:
-    """World-writable without the sticky bit: refused with the command that helps; with it: used."""
-    folder = spool.root / "router"
-    folder.chmod(0o777)
-    with pytest.raises(Unavailable, match=r"router is world-writable: run chmod o-w,\+t"):
-        spool.router.submit([b"x"])
-    folder.chmod(0o1777)
-    assert spool.router.submit([b"x"]).startswith("router/")
-    folder.rename(spool.root / "gone")
-    with pytest.raises(Unavailable, match="No such file"):
-        spool.router.submit([b"x"])
 
 
 def test_a_resubmission_has_the_envelope_of_the_hold_agent() -> None:

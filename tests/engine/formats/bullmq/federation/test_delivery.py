@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from engine.store import Unavailable
 from tests import federation_peers
 from tests.federation_peers import Fault, Peer, says, status
 from tests.federation_sender import LONG, SHORT, Ran, Sender, add_follow, decision, follow, post
+from tests.store_contents import naming
 
 Make = Callable[..., Sender]
-BOTH = pytest.mark.parametrize("profile", ["default", "sipher"])
+PROFILES = ("default", "sipher")
+BOTH = pytest.mark.parametrize("profile", PROFILES)
 
 
 def outcome(ran: Ran) -> str:
@@ -49,17 +52,12 @@ def test_an_unknown_server_is_discovered_then_delivered(sender: Sender, peer: Pe
 LARGE = json.dumps({"method": "FEDERATE_POST", "post": {"content": "x" * (5 << 20)}})
 
 
-@pytest.mark.parametrize(
-    "text",
-    ['{"method":"INSERT", "a":1.0e2}', '{ "method" : "INSERT"}\n', LARGE],
-    ids=["numbers", "spaces", "5 MiB"],
-)
-def test_the_payload_is_sent_byte_for_byte(known: Sender, peer: Peer, text: str) -> None:
-    """Spaces, numbers and order stay as they are: the signature is over these bytes. Whether 5 MiB
-    are accepted is the peer's decision."""
-    ran = known.deliver(peer.url, text)
-    assert ran.kind == "done" or text != LARGE
-    assert (peer.received[0].text, peer.problems) == (text, [])
+def test_the_payload_is_sent_byte_for_byte(known: Sender, peer: Peer) -> None:
+    """The signature is over these bytes. Whether 5 MiB are accepted is the peer's decision."""
+    for text in ('{"method":"INSERT", "a":1.0e2}', '{ "method" : "INSERT"}\n', LARGE):
+        ran = known.deliver(peer.url, text)
+        assert ran.kind == "done" or text != LARGE
+        assert (peer.received[-1].text == text, peer.problems) == (True, []), text[:40]
 
 
 @pytest.mark.parametrize("shape", ["inline", "wrapped"])
@@ -72,46 +70,32 @@ def test_an_acknowledgement_is_inline_or_wrapped(both: Sender, peer: Peer, shape
     assert decision(both) == (True, False)
 
 
-@pytest.mark.parametrize(
-    ("payload", "expected"),
-    [
-        ("{", "payload is not JSON"),
-        ("[" * 100_000, "payload is not JSON: JSON that is nested too deep"),
-        ("null", "payload: expected an object"),
-        ("42", "payload: expected an object"),
-        ('"text"', "payload: expected an object"),
-        ("[]", "payload: expected an object"),
-        ("{}", "payload: expected an object with the text method"),
-        ('{"method": 7}', "payload: expected an object with the text method"),
-        ('{"method": "DELETE"}', "method 'DELETE', expected one of FEDERATE"),
-    ],
-    ids=lambda value: value[:12],
-)
-@BOTH
-def test_rows_1_to_3_a_bad_payload_is_given_up(
-    make: Make, peer: Peer, profile: str, payload: str, expected: str
-) -> None:
-    """No request is made, and the row is deleted."""
-    ran = make(profile).deliver(peer.url, payload)
-    assert (ran.kind, ran.row) == ("fatal", "deleted")
-    assert ran.text.startswith(f"[BAD_PAYLOAD] {expected}")
-    assert (peer.posts, peer.discoveries) == (0, 0)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_rows_1_to_3_a_bad_payload_is_given_up(make: Make, peer: Peer) -> None:
+    """No request is made. The row is deleted; with data of another form it stays."""
+    payloads = {
+        "{": "payload is not JSON",
+        "[" * 100_000: "payload is not JSON: JSON that is nested too deep",
+        **dict.fromkeys(("null", "42", '"text"', "[]"), "payload: expected an object"),
+        "{}": "payload: expected an object with the text method",
+        '{"method": 7}': "payload: expected an object with the text method",
+        '{"method": "DELETE"}': "method 'DELETE', expected one of FEDERATE",
+    }
+    for profile, (payload, expected) in product(PROFILES, payloads.items()):
+        ran = make(profile).deliver(peer.url, payload)
+        with naming(profile, payload[:12]):
+            assert (ran.kind, ran.row) == ("fatal", "deleted")
+            assert ran.text.startswith(f"[BAD_PAYLOAD] {expected}")
+    changes: tuple[dict[str, object], ...] = (
         {"payload": {}},
         {"serverUrl": None},
         {"deliveryJobId": 7},
         {"serverUrl": "http://a/\n"},
         {"payload": "\ud800"},
-    ],
-)
-def test_data_of_another_form_is_given_up(sender: Sender, peer: Peer, change: Any) -> None:
-    """The row is not known for sure, and stays."""
-    ran = sender.deliver(peer.url, data=change)
-    assert (ran.kind, ran.text[:14], peer.posts) == ("fatal", "[BAD_PAYLOAD] ", 0)
+    )
+    for change in changes:
+        ran = make().deliver(peer.url, data=change)
+        assert (ran.kind, ran.text[:14]) == ("fatal", "[BAD_PAYLOAD] "), change
+    assert (peer.posts, peer.discoveries) == (0, 0)
 
 
 def test_row_4_a_blocked_server_gets_nothing(both: Sender, peer: Peer) -> None:
@@ -123,9 +107,9 @@ def test_row_4_a_blocked_server_gets_nothing(both: Sender, peer: Peer) -> None:
     assert both.deliver(peer.url).kind == "done"
 
 
-@pytest.mark.parametrize(
-    ("answer", "code"),
-    [
+def test_row_5_a_failed_discovery_is_tried_again(make: Make, peer: Peer) -> None:
+    """The row stays, no attempt is counted in it, and nothing is registered."""
+    answers = (
         (status(503), "HTTP_503"),
         (federation_peers.html, "BAD_KEYS"),
         (says({}), "BAD_KEYS"),
@@ -134,20 +118,18 @@ def test_row_4_a_blocked_server_gets_nothing(both: Sender, peer: Peer) -> None:
         (says({"publicKey": "x", "encryptionPublicKey": "y"}), "BAD_KEYS"),
         (federation_peers.gzip_bomb, "TOO_LARGE"),
         (federation_peers.reset, "RESET"),
-    ],
-    ids=["503", "html", "{}", "[]", "one key", "no base64", "bomb", "reset"],
-)
-def test_row_5_a_failed_discovery_is_tried_again(
-    either: Sender, peer: Peer, answer: Fault, code: str
-) -> None:
-    """The row stays, no attempt is counted in it, and nothing is registered."""
-    peer.discover_script.append(answer)
-    ran = either.deliver(peer.url)
-    assert (outcome(ran), peer.posts) == (f"retry kept [{code}]", 0)
-    assert ran.text.startswith(f"[{code}] discovery: ")
-    assert either.sql("SELECT attempts FROM delivery_jobs") == [(0,)]
-    assert not either.destination(peer.url).rev
-    assert either.deliver(peer.url).kind == "done"
+    )
+    for profile, (number, (answer, code)) in product(PROFILES, enumerate(answers)):
+        sender, posts = make(profile), peer.posts
+        peer.applied.clear()
+        peer.discover_script.append(answer)
+        ran = sender.deliver(peer.url)
+        with naming(profile, number):
+            assert (outcome(ran), peer.posts) == (f"retry kept [{code}]", posts)
+            assert ran.text.startswith(f"[{code}] discovery: ")
+            assert sender.sql("SELECT attempts FROM delivery_jobs") == [(0,)]
+            assert not sender.destination(peer.url).rev
+            assert sender.deliver(peer.url).kind == "done"
 
 
 def spoilt(**changes: object) -> Fault:
@@ -240,8 +222,7 @@ FOLLOWS: Mapping[str, tuple[Fault, str]] = {
 
 @pytest.mark.parametrize("name", FOLLOWS)
 def test_rows_13_and_15_a_follow_is_not_acknowledged(both: Sender, peer: Peer, name: str) -> None:
-    """An envelope for another key or none, or no signature by the server: given up, the row
-    deleted, the follow as it was."""
+    """By an envelope for no key or another one, or without the server's signature."""
     add_follow(both, peer.url)
     answer, code = FOLLOWS[name]
     peer.script.append(answer)
@@ -308,16 +289,14 @@ def test_a_server_without_our_keys_is_asked_again(make: Make, peer: Peer, profil
 
 
 def test_a_cancelled_delivery_sends_no_request(sender: Sender, peer: Peer) -> None:
-    """A worker that is to end at once does not wait for discovery either; the job is run again, and
-    no attempt is counted."""
+    """Nor does it wait for discovery; the job is run again, and no attempt is counted."""
     ran = sender.deliver(peer.url, is_cancelled=True)
     assert (outcome(ran), ran.after) == ("postponed kept [CANCELLED]", 0.0)
     assert peer.discoveries == peer.posts == 0
 
 
 def test_a_changed_key_is_refused(either: Sender, peer: Peer) -> None:
-    """Discovery finds another signing key than the registered one: nothing is sent, the old key
-    stays."""
+    """Discovery finds another signing key: nothing is sent, the old key stays."""
     with Peer() as old:
         either.change(peer.url, extra={SIGNING: old.public.signing})
     ran = either.deliver(peer.url)
@@ -333,28 +312,24 @@ def test_a_key_of_another_server_is_refused(known: Sender, peer: Peer, relay: Pe
     assert not known.destination(relay.url).rev
 
 
-URLS = [
-    "http://169.254.169.254",
-    "http://10.0.0.1",
-    "http://[::ffff:169.254.169.254]",
-    "http://[64:ff9b::a9fe:a9fe]",
-    "http://[fd00::1]",
-]
-
-
-@pytest.mark.parametrize("server", URLS)
-def test_row_6_an_address_that_is_not_allowed_is_refused(make: Make, server: str) -> None:
-    """No connection is made; given up with its row kept. `sipher`: tried again."""
+def test_row_6_an_address_that_is_not_allowed_is_refused(make: Make) -> None:
+    """No connection is made; given up with its row kept. `sipher`: tried again. What is no origin,
+    of another scheme, or with a port that is none, is given up."""
     for profile, kind in (("default", "fatal"), ("sipher", "retry")):
-        ran = make(profile).deliver(server)
-        assert outcome(ran) == f"{kind} kept [BLOCKED_URL]"
-        assert ran.text.startswith("[BLOCKED_URL] discovery: ")
-
-
-@pytest.mark.parametrize("server", ["ftp://a.test", "http://a.test:0", "http://a.test:99999", "x"])
-def test_a_server_that_is_no_origin_is_given_up(sender: Sender, server: str) -> None:
-    """Another scheme, or a port that is none."""
-    assert sender.deliver(server)[::2] == ("fatal", "deleted")
+        sender = make(profile)
+        for host in (
+            "169.254.169.254",
+            "10.0.0.1",
+            "[::ffff:169.254.169.254]",
+            "[64:ff9b::a9fe:a9fe]",
+            "[fd00::1]",
+        ):
+            ran = sender.deliver(f"http://{host}")
+            with naming(profile, host):
+                assert outcome(ran) == f"{kind} kept [BLOCKED_URL]"
+                assert ran.text.startswith("[BLOCKED_URL] discovery: ")
+    for server in ("ftp://a.test", "http://a.test:0", "http://a.test:99999", "x"):
+        assert make().deliver(server)[::2] == ("fatal", "deleted"), server
 
 
 @pytest.mark.parametrize(
@@ -375,8 +350,7 @@ def test_a_target_elsewhere_gets_nothing(make: Make, peer: Peer, target: str) ->
 
 
 def test_a_name_that_becomes_loopback_is_refused(sender: Sender, peer: Peer) -> None:
-    """The address that a connection is made to is judged, also if the name had another one when it
-    was looked up before."""
+    """The address that a connection is made to is judged, not that of an earlier lookup."""
     sender.names["peer.test"] = ["10.1.2.3"]
     server = f"http://peer.test:{peer.port}"
     sender.know(peer, server)
@@ -436,47 +410,26 @@ def test_a_conflict_on_a_repetition_means_applied(make: Make, peer: Peer) -> Non
         assert len(peer.applied) == 1
 
 
-@pytest.mark.parametrize(
-    ("sign", "kind"),
-    [
-        ({"attempts": 1}, "done"),
-        ({"error": "waits: [CANCELLED] peer: cancelled by the worker"}, "done"),
-        ({"error": "waits: unhealthy"}, "fatal"),
-    ],
-)
-def test_any_sign_shows_a_repetition(
-    known: Sender, peer: Peer, sign: dict[str, Any], kind: str
-) -> None:
+def test_any_sign_shows_a_repetition(known: Sender, peer: Peer) -> None:
     """Attempts of the task, or that a worker cancelled it; not that it waited for a probe."""
     assert known.deliver(peer.url).kind == "done"
-    assert known.deliver(peer.url, **sign).kind == kind
+    assert known.deliver(peer.url, attempts=1).kind == "done"
+    cancelled = "waits: [CANCELLED] peer: cancelled by the worker"
+    assert known.deliver(peer.url, error=cancelled).kind == "done"
+    assert known.deliver(peer.url, error="waits: unhealthy").kind == "fatal"
 
 
-@pytest.mark.parametrize(
-    ("decided", "expected"),
-    [
-        (None, "fatal kept [NO_DECISION]"),
-        ("accepted", "done deleted applied"),
-        ("acknowledged", "done deleted applied"),
-    ],
-)
-def test_a_conflict_does_not_hide_a_lost_decision(
-    known: Sender, peer: Peer, decided: str | None, expected: str
-) -> None:
-    """A follow that was applied is done only if its decision was stored: no attempt gets it again,
-    and the row stays for an operator."""
-    add_follow(known, peer.url)
-    if decided:
-        known.sql(f"UPDATE follows SET {decided} = TRUE")
-    peer.script.append(federation_peers.applied_then(503))
-    assert deliver_follow(known, peer).kind == "retry"
-    assert outcome(deliver_follow(known, peer, attempts=1)) == expected
-
-
-def test_a_method_without_handler_is_given_up(make: Make, peer: Peer) -> None:
-    """A peer answers 501 to UNFOLLOW; `sipher` tries it again."""
-    for profile, kind in (("default", "fatal"), ("sipher", "retry")):
-        assert make(profile, peer).deliver(peer.url, {"method": "UNFOLLOW"}).kind == kind
+def test_a_conflict_does_not_hide_a_lost_decision(make: Make, peer: Peer) -> None:
+    """A follow that was applied is done only if its decision was stored; else the row stays."""
+    for decided in ("", "accepted", "acknowledged"):
+        sender = make("default", peer)
+        add_follow(sender, peer.url)
+        if decided:
+            sender.sql(f"UPDATE follows SET {decided} = TRUE")
+        peer.script.append(federation_peers.applied_then(503))
+        assert deliver_follow(sender, peer).kind == "retry"
+        expected = "done deleted applied" if decided else "fatal kept [NO_DECISION]"
+        assert outcome(deliver_follow(sender, peer, attempts=1)) == expected, decided
 
 
 def test_row_14_without_a_signing_key_it_is_given_up(both: Sender, peer: Peer) -> None:
@@ -486,8 +439,7 @@ def test_row_14_without_a_signing_key_it_is_given_up(both: Sender, peer: Peer) -
 
 
 def test_a_replayed_acknowledgement_decides_nothing(make: Make, peer: Peer) -> None:
-    """The peer answers with its earlier acknowledgement of another follow: by default it must be
-    of the follow that was sent; `sipher` stores it for the other follow."""
+    """It must be of the follow that was sent; `sipher` stores it for the other follow."""
     for profile, kind, row, is_stored in (
         ("default", "fatal", "kept", False),
         ("sipher", "done", "deleted", True),
@@ -527,8 +479,7 @@ def _raise_locked(key: str, now: float) -> int:
 def test_a_delivery_does_not_depend_on_the_record_of_health(
     known: Sender, peer: Peer, monkeypatch: MonkeyPatch
 ) -> None:
-    """The registry is read-only once the request was sent: an error keeps its code, a success is
-    one."""
+    """With a read-only registry an error keeps its code, and a success is one."""
     known.change(peer.url, healthy=False, reason="REFUSED")
 
     def refuse(*_: object) -> Any:

@@ -3,6 +3,7 @@
 import os
 import re
 import select
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,21 +13,22 @@ from pathlib import Path
 import pytest
 
 from engine.formats.zmailer.agents import jobs
-from engine.formats.zmailer.agents.jobs import AgentJobs, AgentMessage, Deliver
+from engine.formats.zmailer.agents.jobs import AgentJobs, AgentMessage, Deliver, run_agent
 from engine.formats.zmailer.agents.router_agents import ErrormailAgent, HoldAgent, WrongHold, is_due
 from engine.formats.zmailer.agents.smtp import SmtpAgent, host_list
 from engine.formats.zmailer.reports import ReportForm, ReportSettings
 from engine.formats.zmailer.scheduling import agent_lines
-from engine.formats.zmailer.scheduling.agent_lines import AgentAnswer, AgentLine
+from engine.formats.zmailer.scheduling.agent_lines import (
+    AgentAnswer,
+    AgentLine,
+    JobLine,
+    format_resync,
+)
 from engine.formats.zmailer.scheduling.agent_process import Agent, agent_program, start_agent
 from engine.formats.zmailer.scheduling.agent_talk import Answered, Ready
-from engine.formats.zmailer.spool.changes import LineChanges
 from engine.formats.zmailer.spool.folders import PostofficeFolders
-from engine.formats.zmailer.spool.reading import MessageReader
-from engine.formats.zmailer.spool_mail import SpoolMail
 from engine.formats.zmailer.submit import Router
 from engine.mail.send.smtp_client import SmtpDestination
-from engine.system import files
 from tests import command
 from tests.engine.formats.zmailer.spool.test_control_file import sample_files
 from tests.smtp_server import DROP, HOST, Server, refusing
@@ -126,7 +128,9 @@ def test_each_recipient_has_its_outcome(spool: AgentSpool) -> None:
 
 
 def test_other_outcomes_of_a_delivery(spool: AgentSpool) -> None:
-    """Relayed without DSN, sent again after a doubt, and an error for an address that is none."""
+    """Relayed without DSN, sent again after a doubt, and an error for an address that is none. If
+    the host is not reached, all are deferred, the last one with deferall; only blanks are
+    written."""
     path = spool.put(recipient(host=LOOPBACK), "N NOTIFY=SUCCESS\n")
     with Server() as server:
         assert spool.answers(smtp(server.port)) == [("ok2", b"250 2.0.0 accepted")]
@@ -139,9 +143,6 @@ def test_other_outcomes_of_a_delivery(spool: AgentSpool) -> None:
     with Server() as server:
         assert [one for one, _ in spool.answers(smtp(server.port))] == ["ok3", "error2"]
 
-
-def test_a_host_that_is_not_reached_ends_the_work_on_it(spool: AgentSpool) -> None:
-    """All recipients are deferred, the last one with deferall; nothing is written but blanks."""
     path = spool.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK, user="e@d.example"))
     before = path.read_bytes()
     with refusing() as port:
@@ -250,8 +251,9 @@ def test_a_lock_that_was_taken_away_is_not_overwritten(spool: AgentSpool) -> Non
 # ---- hold
 
 
-def test_a_condition_is_met_or_not() -> None:
-    """By name service, epoch time, age of the message, or home directory."""
+def test_a_condition_is_met_or_not(spool: AgentSpool) -> None:
+    """By name service, epoch time, age of the message, or home directory. What is no condition
+    keeps the message in the queue with the reason; no script is run for a mail."""
     for host, due in (
         ("ns:known.example/any", True),
         ("ns:unknown.example", False),
@@ -265,9 +267,6 @@ def test_a_condition_is_met_or_not() -> None:
     ):
         assert is_due(host, NOW, NOW - 3600, lambda name: name == "known.example") is due
 
-
-def test_what_is_no_condition_keeps_the_message(spool: AgentSpool) -> None:
-    """It stays in the queue with the reason; no script is run for a mail."""
     for host in ("bogus:1", "script:x", "timeout:soon", "age:x", "x"):
         with naming(host), pytest.raises(WrongHold, match="hold: "):
             is_due(host, NOW, NOW, lambda name: True)
@@ -287,27 +286,6 @@ def test_a_held_message_that_is_due_goes_to_the_router_again(spool: AgentSpool) 
     assert rest == b"From: a@b.example\nSubject: a report\n\n" + BODY
     assert spool.lines(path)[0].startswith("r+          hold")
     assert [type(one).__name__ for one in spool.serve(spool.hold_agent(), *job)] == ["Resync"]
-
-
-@pytest.mark.parametrize(
-    ("call", "mails"), [("rename", 1), ("fsync", 0)], ids=["after the tag", "before the tag"]
-)
-def test_a_mail_for_the_router_is_sent_once_if_the_agent_is_killed(
-    spool: AgentSpool, monkeypatch: pytest.MonkeyPatch, call: str, mails: int
-) -> None:
-    """The tag decides: recovery sends the staged mail, or removes it and the recipient waits."""
-    path = spool.put(recipient("hold", "timeout:1"))
-    pid = os.fork()
-    if pid == 0:
-        monkeypatch.setattr(files, call, lambda *args, **how: os._exit(9))
-        spool.serve(spool.hold_agent(), "timeout:1", "hold")
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
-    assert spool.routed() == []
-    store = SpoolMail(spool.folders, lambda: NOW, ReportSettings("here.example"))
-    LineChanges(spool.folders, MessageReader(spool.folders), store).recover(None)
-    assert len(spool.routed()) == mails
-    assert spool.lines(path)[0].startswith("r+  " if mails else f"r~{pid:6}")
 
 
 # ---- errormail
@@ -337,32 +315,6 @@ def test_a_message_that_cannot_be_routed_returns_to_its_sender(spool: AgentSpool
     (spool.root / "queue" / "3268949").write_bytes(b"x" * 108)
     lines = spool.answers(errormail(spool), "-", "error", "S/V/3268949")
     assert (lines, spool.routed()) == ([("ok3", b"error bounce dropped")], [mail])
-
-
-def test_the_samples_are_delivered(spool: AgentSpool) -> None:
-    """Each smtp recipient of the real router's files is sent with its own headers, and done."""
-    count, samples = 0, sample_files()
-    with Server() as server:
-        at_server = smtp(server.port)
-        for path, data in samples.items():
-            tree, name = path.partition("/")[0], path.rpartition("/")[2]
-            if tree != "snap2":
-                continue
-            (spool.root / "transport" / name).write_bytes(data)
-            (spool.root / "queue" / name).write_bytes(b"\n" * 1000 + b"body\n")
-            hosts = {line.split()[-3] for line in data.split(b"\n") if b"r           smtp " in line}
-            for host in sorted(hosts):
-                lines = spool.answers(
-                    lambda message, recipients, _: at_server(
-                        message, recipients, LOOPBACK.encode()
-                    ),
-                    host.lower().decode(),
-                    "smtp",
-                    name,
-                )
-                assert {status for status, _ in lines} <= {"ok2", "ok3"}
-                count += len(lines)
-    assert count == len([to for mail in server.mails for to in mail.recipients]) == 26
 
 
 # ---- the command
@@ -405,8 +357,7 @@ def _events(agent: Agent[str]) -> Iterator[object]:
 
 @pytest.mark.deep
 def test_the_scheduler_works_with_our_agents(spool: AgentSpool) -> None:
-    """A message with a recipient for each agent: one is delivered, one fails, one is given to the
-    router again, one returns to its sender; then nothing is left but the mail for the router."""
+    """One for each agent: delivered, failed, given to the router, returned to its sender."""
     users = [recipient(host=LOOPBACK, user=f"{name}@d.example") for name in ("ok", "no")]
     users += [recipient("hold", "timeout:1"), recipient("error", "nosuchhost")]
     path, root = spool.put(*users), spool.root
@@ -454,3 +405,50 @@ def test_a_wrong_start_is_one_line(spool: AgentSpool) -> None:
         run = command.run(argv, cwd=cwd, capture_output=True, stdin=subprocess.DEVNULL, text=True)
         assert (run.returncode, run.stdout, run.stderr.count("\n")) == (64, "", 1)
         assert run.stderr.startswith("spooldeck: ") and why in run.stderr
+
+
+# ---- the agent's side of a conversation
+
+
+def serve(job: JobLine) -> Iterator[bytes]:
+    """AgentAnswer two recipients of a job; nothing to do in file 3."""
+    if job.path == "3":
+        yield format_resync(job.path)
+        return
+    for offset in (10, 20):
+        yield b"%d/%d\t\tok3 %b\n" % (job.ident, offset, job.host or b"-")
+
+
+def test_an_agent_answers_each_job_and_is_hungry_again() -> None:
+    """Until an empty line or the end of its input; a partial last line is no job."""
+    for lines, answers in (
+        (b"", b"#hungry\n"),
+        (b"\n", b"#hungry\n"),
+        (b"#idle\n\n7\th\n", b"#hungry\n#hungry\n"),
+        (b"A/7\tmx\n", b"#hungry\n7/10\t\tok3 mx\n7/20\t\tok3 mx\n#hungry\n"),
+        (b"3\tmx\n8\n", b"#hungry\n#resync 3\n#hungry\n8/10\t\tok3 -\n8/20\t\tok3 -\n#hungry\n"),
+        (b"A/7\tm", b"#hungry\n"),
+        (b"../x\n", b"#hungry\n#no job: ../x\n#hungry\n"),
+    ):
+        scheduler, agent = socket.socketpair()
+        with scheduler, agent:
+            scheduler.sendall(lines)
+            scheduler.shutdown(socket.SHUT_WR)
+            run_agent(serve, agent.fileno(), agent.fileno())
+            assert scheduler.recv(4096) == answers
+
+
+def test_an_agent_ends_if_the_scheduler_is_gone() -> None:
+    """The job whose answer could not be written is the last one."""
+    scheduler, agent = socket.socketpair()
+    done = []
+
+    def close_and_serve(job: JobLine) -> Iterator[bytes]:
+        done.append(job.path)
+        scheduler.close()
+        yield b"7/10\t\tok3 done\n"
+
+    with agent:
+        scheduler.sendall(b"7\th\n8\th\n")
+        run_agent(close_and_serve, agent.fileno(), agent.fileno())
+    assert done == ["7"]

@@ -47,8 +47,7 @@ def store(running: RunningServer) -> Iterator[MailqStore]:
 
 
 def test_a_task_is_a_message_in_a_thread(store: MailqStore) -> None:
-    """Each job is a task with the channel, host, due time, attempts and last line of its error; the
-    size of a message is unknown, as MAILQ does not show it."""
+    """With host, due time, attempts and error; MAILQ does not show the size of a message."""
     ids = [item.id for item in store.scan() if isinstance(item, Task)][-4:]
     threads = [f"smtp/{host}.test/{TWO_THREADS}" for host in "ab"]
     assert ids == ["hold/ns:c.test/any/S/O/3268942", ONE_THREAD, *threads]
@@ -85,7 +84,8 @@ def test_an_id_has_a_channel_a_host_and_a_path() -> None:
 
 
 def test_the_jobs_that_were_fed_last_are_running() -> None:
-    """Of the jobs that wait for nothing, as many are running as agents have outstanding."""
+    """Of the jobs that wait for nothing, as many are running as agents have outstanding. Others
+    have the reason of their thread with an explanation, and a time only if time starts them."""
     fed = [(at, JobWait.UNKNOWN) for at in (10.0, 30.0, 20.0, 0.0)] + [(40.0, JobWait.CHANNEL)]
     jobs = [
         JobView(f"{n}", "smtp", "a", (1,), wait=wait, fed_at=at) for n, (at, wait) in enumerate(fed)
@@ -95,9 +95,6 @@ def test_the_jobs_that_were_fed_last_are_running() -> None:
     tasks = tasks_of(ThreadJobs(thread, tuple(jobs)), NOW)
     assert [task.payload for task in tasks if task.state is State.ACTIVE] == ["1", "2"]
 
-
-def test_a_task_shows_why_it_waits() -> None:
-    """It has the reason of its thread with an explanation, and a time only if time starts it."""
     for reason, wait, word, due, why in (
         (">MaxRing", JobWait.UNKNOWN, "limited", NOW - 5, ">MaxRing: all agents of its ring"),
         ("QueueOnly", JobWait.RETRY, "queueonly", None, "QueueOnly: queueonly: only ETRN"),
@@ -107,8 +104,8 @@ def test_a_task_shows_why_it_waits() -> None:
         ("", JobWait.UNKNOWN, "", NOW - 5, "ready: its scheduler starts the agents"),
     ):
         thread = THREAD._replace(channel="etrn", pending=reason)
-        jobs = (JobView("7", "etrn", "a", (1,), wait=wait, wakeup=NOW - 5),)
-        (task,) = tasks_of(ThreadJobs(thread, jobs), NOW)
+        job = JobView("7", "etrn", "a", (1,), wait=wait, wakeup=NOW - 5)
+        (task,) = tasks_of(ThreadJobs(thread, (job,)), NOW)
         assert (task.word, task.due) == (word, due)
         assert task.extra[WAITS_KEY].startswith(why)
         assert task.error == f"waits: {task.extra[WAITS_KEY]}"
@@ -123,8 +120,7 @@ def test_a_name_with_controls_is_a_problem(running: RunningServer, store: MailqS
 
 
 def test_edges_follow_the_rights(running: RunningServer) -> None:
-    """What the login does not permit is refused with the right that is missing, and not asked; one
-    that may not see threads, or has a wrong password, when the place is opened."""
+    """What the login does not permit is refused with the right, and not asked."""
     for user, password, kill in (
         ("root", "s3cret", ""),
         ("nobody", "nobody", "user nobody has no right KILL"),
@@ -149,7 +145,8 @@ def test_edges_follow_the_rights(running: RunningServer) -> None:
 
 
 def test_one_request_changes_all_its_tasks(running: RunningServer, store: MailqStore) -> None:
-    """A promotion asks one ETRN for a host, a deletion one KILL for a message of all threads."""
+    """A promotion asks one ETRN for a host, a deletion one KILL for a message of all threads. A due
+    time in the future is refused, in the form and by the store."""
     tasks = [t for t in tasks_in(store).values() if t.group == "a.test"]
     outcomes = [*store.swap_all(Move(task, verbs.promote(task, NOW)) for task in tasks)]
     assert [outcome.error for outcome in outcomes] == [None, None]
@@ -160,6 +157,11 @@ def test_one_request_changes_all_its_tasks(running: RunningServer, store: MailqS
     assert [outcome.error for outcome in outcomes] == [None, None]
     assert running.queue.asked[-1:] == [f"KILL MSG {TWO_THREADS}"]
     assert len(tasks_in(store)) == 2
+
+    task, edge = found(store, ONE_THREAD), store.edges[State.PENDING, State.PENDING]
+    assert "only be started now" in edge.value_problem("due", NOW + 9, NOW)
+    with pytest.raises(Unsupported, match="only be started now"):
+        store.swap(task, verbs.edit(task, NOW, due=NOW + 9))
 
 
 def test_an_answer_alone_is_no_success(running: RunningServer, store: MailqStore) -> None:
@@ -175,8 +177,7 @@ def test_an_answer_alone_is_no_success(running: RunningServer, store: MailqStore
 
 
 def test_a_task_that_has_changed_is_not_killed(running: RunningServer, store: MailqStore) -> None:
-    """A message that was tried again since it was seen is gone for the plan, and stays; one that
-    another client has deleted or started is gone for the later one."""
+    """Nor one that was tried again, deleted or started since it was seen."""
     task = found(store, ONE_THREAD)
     running.queue.all_jobs[2] = running.queue.all_jobs[2]._replace(attempts=5)
     with pytest.raises(Gone):
@@ -192,14 +193,6 @@ def test_a_task_that_has_changed_is_not_killed(running: RunningServer, store: Ma
             other.swap(task, new)
             with pytest.raises(Gone):
                 store.swap(task, new)
-
-
-def test_a_start_is_only_now(store: MailqStore) -> None:
-    """A due time in the future is refused, in the form and by the store."""
-    task, edge = found(store, ONE_THREAD), store.edges[State.PENDING, State.PENDING]
-    assert "only be started now" in edge.value_problem("due", NOW + 9, NOW)
-    with pytest.raises(Unsupported, match="only be started now"):
-        store.swap(task, verbs.edit(task, NOW, due=NOW + 9))
 
 
 @pytest.mark.parametrize(("verb", "field"), [("expunge", "payload"), ("promote", "group")])
@@ -235,8 +228,7 @@ def test_a_plan_excludes_related_tasks_together(store: MailqStore) -> None:
 
 
 def test_controls_report_what_they_did(running: RunningServer, store: MailqStore) -> None:
-    """A thread is deleted, a host started and a message deleted, with a forecast of the number; the
-    original refuses KILL THREAD, which is unsupported with its answer."""
+    """With a forecast; KILL THREAD of the original is unsupported, with its answer."""
     assert store.forecast("kill-thread", "smtp/a.test").amount == 2
     assert store.forecast("start", "b.test").amount == 1
     for control, target, report in (

@@ -17,6 +17,7 @@ from engine.formats.zmailer.mailq.acl import digest
 from engine.formats.zmailer.reports import ReportSettings
 from engine.formats.zmailer.scheduler.process import SignalReader, SignalRequest
 from engine.formats.zmailer.scheduler.running_agents import MAX_ERRORS_PER_MINUTE
+from engine.formats.zmailer.scheduler.spool_controls import FOLDER, RUNNING_CONF
 from engine.formats.zmailer.spool import names
 from engine.formats.zmailer.spool.folders import PostofficeFolders
 from engine.formats.zmailer.spool.store import ZmailerStore
@@ -178,6 +179,7 @@ def test_signals(place: Place) -> None:
     log again, ALRM looks for new files, QUIT ends after the agents."""
     place.write_agent("bad", "exit 1")
     waiting = place.put(70, "bad")
+    in_use = place.root / FOLDER / RUNNING_CONF  # to which a reread shows the difference
     with place.running("-F") as scheduler:
         until(lambda: "bad/x/0" in place.ask())
         assert "Plim:" in place.ask() and "Plim:   0" not in place.ask()
@@ -187,6 +189,7 @@ def test_signals(place: Place) -> None:
         place.configure("maxring=3")
         scheduler.send_signal(signal.SIGUSR1)
         until(lambda: "clause bad/*: maxring: not set -> 3" in place.log())
+        until(lambda: in_use.read_text() == place.conf.read_text())
         place.conf.write_text("bad/*\n nonsense=1\n")
         scheduler.send_signal(signal.SIGUSR1)
         until(lambda: "unknown keyword nonsense" in place.log())
@@ -251,21 +254,8 @@ def test_the_end_waits_for_what_agents_answer(place: Place, dies: bool) -> None:
         assert "failed; the reason was lost with the scheduler" in diagnostic
 
 
-def test_a_second_scheduler_ends_the_first(place: Place) -> None:
-    """A scheduler that starts ends the one that runs, and takes over its mail."""
-    place.configure("queueonly")
-    path = place.put(70, "good")
-    with place.running() as first:
-        until(lambda: "good/x/0" in place.ask())
-        place.configure()
-        with place.running():
-            assert first.wait(PATIENCE) == 0
-            until(lambda: not path.exists())
-
-
 def test_a_thread_shows_why_it_does_not_start(place: Place) -> None:
-    """A queueonly one until a T file names its host, any while the marker of the console is there,
-    with -p CHANNEL/HOST all but one."""
+    """It is queueonly, the console has frozen the spool, or -p names another thread."""
     trigger, marker = place.root / "transport/99-etrn", place.root / ".spooldeck/frozen"
     marker.parent.mkdir()
     for more, words, reasons, start in (
@@ -317,8 +307,7 @@ def test_a_released_recipient_is_delivered_after_a_notice(place: Place) -> None:
 def test_what_an_operator_releases_is_delivered(
     place: Place, state: State, is_lost: bool, is_last: bool
 ) -> None:
-    """A recipient that the agent found held or purged is delivered soon after its release, also if
-    it was the last of its message; without the notice, after a scan."""
+    """By a notice, or after a scan; also if it was the last recipient of its message."""
     script = GOOD.replace("for at", "at=; for at").replace("'^r '", "'^r  *good'")
     script = script.replace("do printf", "do touch ../sent; printf")
     resync = "[ -n \"$at\" ] || printf '#resync %s\\n' $file\nesac"

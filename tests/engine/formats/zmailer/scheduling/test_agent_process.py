@@ -261,7 +261,8 @@ def test_a_flooding_agent_takes_bounded_memory_and_time(start: StartScript) -> N
 
 def test_errors_of_an_agent_come_as_lines() -> None:
     """A long line comes in pieces, the last one without its end when the output is closed; if an
-    agent closes it, the pipe has no end: the scheduler would never wait again."""
+    agent closes it, the pipe has no end: the scheduler would never wait again. An agent whose
+    scheduler was killed is neither signalled nor blocked by its errors."""
     errors = agent_process.ErrorOutput()
     agent = start_script("exec 2>&-; echo '#hungry'", errors.agent_end)
     wait(agent)
@@ -275,9 +276,6 @@ def test_errors_of_an_agent_come_as_lines() -> None:
     os.write(errors.agent_end, b"four\nend")
     assert errors.close() == [b"four", b"end"]
 
-
-def test_errors_without_a_reader_stop_no_agent() -> None:
-    """An agent whose scheduler was killed is neither signalled nor blocked by its errors."""
     errors = agent_process.ErrorOutput()
     script = "echo '#hungry'; read go; head -c 300000 /dev/zero >&2; echo more >&2; exit 7"
     agent = start_script(script, errors.agent_end)

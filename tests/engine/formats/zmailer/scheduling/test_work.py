@@ -81,8 +81,7 @@ def work_on(engine: Driven, agent: AgentWork, words: str, now: float) -> None:
 
 @pytest.mark.parametrize("seed", range(40 if IS_DEEP else 4))
 def test_limits_hold_at_every_moment(seed: int) -> None:
-    """With any arrivals, answers, deaths, kicks and kills no limit is ever exceeded, and no thread
-    waits for a slot that is free; in the end all mail is delivered."""
+    """No limit is ever exceeded, and no thread waits for a slot that is free."""
     engine, random = Driven(most=10), Random(seed)
     now = MODIFIED
     for number in range(1, 600):
@@ -142,8 +141,7 @@ def idle_agents() -> Driven:
 
 
 def test_an_idle_agent_is_used_again() -> None:
-    """An idle agent takes a thread of its ring, if it can that of its last host, also at a limit;
-    a ring with the host in its command has its own agents."""
+    """In its ring, for its last host if it can; a command with the host has its own agents."""
     engine = idle_agents()
     engine.put(1, (clause("uucp/*", command="sm $host"), "uucp", "a", [100]), now=NOW)
     started = engine.add(2, "b").add(3, "c").start()

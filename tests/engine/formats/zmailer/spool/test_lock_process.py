@@ -141,8 +141,7 @@ def test_a_scheduler_that_does_not_end_keeps_its_spool(root: Root) -> None:
 
 
 def test_a_program_that_only_works_there_is_not_ended(root: Root) -> None:
-    """The owner of the spool can write any PID into the file: a shell in transport/ is none, and
-    the start says so instead of running beside what it may be."""
+    """The pid file may name any process; the start says so instead of running beside it."""
     with subprocess.Popen(["/bin/sleep", "60"], cwd=root.where) as shell:
         root.write_pid(shell.pid)
         with pytest.raises(Unavailable, match=f"PID {shell.pid} works in transport/, but is not"):

@@ -144,8 +144,7 @@ def test_our_links_stay_for_the_other_one(spool: Spool, open_store: Opener, rele
 
 
 def test_what_a_running_scheduler_ignores_is_not_lost(spool: Spool, open_store: Opener) -> None:
-    """Released while it runs, a recipient keeps our links: removed by the scheduler, which has not
-    read it again, it is held, not gone. `tidy` removes links of finished messages only."""
+    """Released while it runs, a recipient keeps our links: removed, it is held again."""
     path, other = spool.put(1001, recipient()), spool.put(1002, recipient())
     with process_in(path.parent) as scheduler:
         (spool.root / ".pid.scheduler").write_text(f"{scheduler.pid}\n")
@@ -312,8 +311,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
 
 
 def test_a_file_name_means_its_tasks(spool: Spool, open_store: Opener) -> None:
-    """As events name files: all tasks of a file, the expunged ones missing; one that is gone means
-    all its tasks. A hash folder means for the files in it."""
+    """As events name files: all its tasks, expunged ones as missing; a folder all its files."""
     path = spool.put(1001, recipient(), recipient())
     spool.put(1013, recipient(), folder="Z/")
     store = open_store()
@@ -361,8 +359,7 @@ def test_a_message_of_this_name_hides_no_held_recipient(spool: Spool, open_store
 
 
 def test_a_spool_that_others_can_write_to_is_only_shown(spool: Spool, open_store: Opener) -> None:
-    """Each edge is refused, with the command that ends it; without transport/ a spool cannot be
-    opened, and one that is replaced later is unavailable."""
+    """With the command that ends it; a spool that is gone or replaced is unavailable."""
     transport = spool.put(1001, recipient()).parent
     transport.chmod(0o777)
     store, why = open_store(), f"{transport} is world-writable: run chmod o-w {transport}"
@@ -381,8 +378,7 @@ def test_a_spool_that_others_can_write_to_is_only_shown(spool: Spool, open_store
 def test_lookups_of_a_large_file_show_what_changed(
     spool: Spool, open_store: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With any change by agents, the scheduler and others, the tasks of the last full scan with
-    those of each lookup are the tasks of a new one; few are shown again."""
+    """A full scan and all lookups since are a new full scan; few tasks are shown again."""
     for name, value in (  # any control file is a large one, of many blocks
         ("reading.LARGE_BYTES", 1),
         ("control_file.BLOCK_BYTES", 256),
