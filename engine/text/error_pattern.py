@@ -50,8 +50,9 @@ _NAME = rf"""
 """
 """Addresses, ids, host names and paths: words with punctuation."""
 
+_NAMES_AND_NUMBERS = f"{_NAME} | {_NUMBER}"
+
 _PUNCTUATED = re.compile(r"[./:@-]").search
-_NUMBERS = re.compile(_NUMBER, re.VERBOSE | re.ASCII)
 
 _ENHANCED = r"[ -][245](?:\.[0-9]{1,3}){2}"
 _WORD_END = r"(?![.\w])"
@@ -124,16 +125,18 @@ def _fold_words(text: str) -> str:
 
 
 @cache
-def _variable() -> re.Pattern[str]:
-    """The pattern of names and numbers; takes 1 ms to compile, so only with the first error."""
-    return re.compile(f"{_NAME} | {_NUMBER}", re.VERBOSE | re.ASCII)
+def _pattern(text: str) -> re.Pattern[str]:
+    """An expression; takes some milliseconds to compile, so only with the first error."""
+    return re.compile(text, re.VERBOSE | re.ASCII)
 
 
 @lru_cache(8192)
 def _fold_word(word: str) -> str:
     if word.isalpha():
         return word
-    return _variable().sub(_placeholder, word) if _PUNCTUATED(word) else _NUMBERS.sub("#", word)
+    if _PUNCTUATED(word):
+        return _pattern(_NAMES_AND_NUMBERS).sub(_placeholder, word)
+    return _pattern(_NUMBER).sub("#", word)
 
 
 def _placeholder(match: re.Match[str]) -> str:
