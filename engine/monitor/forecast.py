@@ -217,7 +217,7 @@ def forecast_retention(
         return Forecast(ForecastTopic.RETENTION, brief, words, 0.0, True, numbers=numbers)
     when = format_rough_duration(seconds)
     words = f"retention deletes the oldest of {name} in {when} (kept {retention})"
-    is_soon, brief = seconds < DAY_SECONDS, f"oldest deleted in {when}"
+    is_soon, brief = seconds < DAY_SECONDS, f"oldest dead deleted in {when}"
     return Forecast(ForecastTopic.RETENTION, brief, words, seconds, is_soon, numbers=numbers)
 
 
@@ -229,7 +229,7 @@ def _unknown(topic: ForecastTopic, what: str, why: str, numbers: Numbers | None 
 _UNKNOWN_BRIEFS = {
     ForecastTopic.DRAIN: "empty: ?",
     ForecastTopic.DEAD: "dead: ?",
-    ForecastTopic.RETENTION: "oldest deleted: ?",
+    ForecastTopic.RETENTION: "oldest dead deleted: ?",
 }
 
 

@@ -326,7 +326,8 @@ def next_words(one: ListedOperation, now: float, is_wide: bool) -> Run:
     if undo_text.startswith("no: "):
         return f"no undo: {undo_text[4:]}" if is_wide else undo_text, "muted"
     is_part = undo_text.startswith("part ")
-    return f"u {'part' if is_part else 'undo'}, {undo_text.removeprefix('part ')}", style
+    word = "undo" if not is_part else "undo part" if is_wide else "part"
+    return f"u {word}, {undo_text.removeprefix('part ')}", style
 
 
 # Details of one operation
