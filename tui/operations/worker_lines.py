@@ -33,7 +33,7 @@ from tui.text.log_line import log_line, shorten_ids
 from tui.text.table import REST, Column, Table, alarm_sign
 from tui.text.task_list import short_id
 from tui.text.task_row import time_fields
-from tui.text.times import format_time_with_age
+from tui.text.times import format_minutes, format_time_with_age
 
 MANY_FAILURES = 0.1
 """Share of failed runs from which it is shown as a warning."""
@@ -228,14 +228,17 @@ def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple
     """Names and values about a worker, its task and its place; empty values are omitted."""
     task = next((task for task in session.active if task.id == row.task), None)
     lock, latest = session.readings.lock, session.inspector.latest
-    due = None if session.backlog is None else session.backlog.due
+    backlog = session.backlog
+    due = UNKNOWN if backlog is None else f"{backlog.due:,}"
+    oldest = None if backlog is None else backlog.oldest
+    age = "" if oldest is None else f", oldest {format_minutes(now - oldest)}"
     pending = format_count(latest.counts.get(State.PENDING, 0), "task")
     waiting = pending if latest.is_counted else f"{UNKNOWN} tasks"
     rows = [
         ("place", row.place),
         ("server", row.note if row.is_server else ""),
         ("lock", "" if lock is None else f"{lock.verdict}: {lock.reason}"),
-        ("waiting", f"{waiting}, {UNKNOWN if due is None else f'{due:,}'} due"),
+        ("waiting", f"{waiting}, {due} due{age}"),
         ("worker", "" if session.worker.pid is None else f"PID {session.worker.pid} started here"),
         ("last", session.worker.last_end),
         ("owner", row.owner),
