@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -173,20 +171,21 @@ class SlowAction(Action):
         return "acted", "ok"
 
 
-@asynccontextmanager
-async def opened(action: Action) -> AsyncIterator[tuple[ConsoleOperator, ActionScreen]]:
-    """The screen of an action above a queue."""
-    async with an_operator(a_place(a_memory([a_task(1)]))) as operator:
-        below = await operator.opens(QueueScreen)
-        show_action(below, action, below.session, below.context)
-        screen = await operator.opens(ActionScreen)
-        await operator.sees("type" if action.expected_digits else "y to act")
-        yield operator, screen
+async def show(operator: ConsoleOperator, action: Action) -> ActionScreen:
+    """Open the screen of an action above the queue."""
+    below = await operator.opens(QueueScreen)
+    show_action(below, action, below.session, below.context)
+    screen = await operator.opens(ActionScreen)
+    await operator.sees("type" if action.expected_digits else "y to act")
+    return screen
 
 
 async def test_what_is_applied_under_another_screen_is_applied_once() -> None:
-    """It closes only itself, when it is on top again; until then no key applies it again."""
-    async with opened(action := SlowAction()) as (operator, screen):
+    """It closes only itself, when it is on top again; until then no key applies it again. The
+    result of a screen that was left is said on the one below; a reason why it failed is shown on
+    its screen, which stays open, and it can be applied again."""
+    async with an_operator(a_place(a_memory([a_task(1)]))) as operator:
+        screen = await show(operator, action := SlowAction())
         await operator.opens(HelpScreen, "y", "?")
         action.may_end.set()
         await operator.until(lambda: screen.outcome[0])
@@ -195,22 +194,16 @@ async def test_what_is_applied_under_another_screen_is_applied_once() -> None:
         await operator.step("escape", QueueScreen, "acted")
         assert action.times_applied == 1
 
+        for error, message in (("no room", "not done: no room"), ("", "acted")):
+            await show(operator, action := SlowAction())
+            action.error = error
+            await operator.press("y")
+            await operator.opens(QueueScreen, "escape")
+            action.may_end.set()
+            await operator.sees(message)
+            assert isinstance(operator.console.screen, QueueScreen)
 
-@pytest.mark.parametrize(("error", "message"), [("", "acted"), ("no room", "not done: no room")])
-async def test_the_result_of_a_screen_that_was_left_is_shown(error: str, message: str) -> None:
-    """The screen below stays, and says how it ended."""
-    async with opened(action := SlowAction()) as (operator, _):
-        action.error = error
-        await operator.press("y")
-        await operator.opens(QueueScreen, "escape")
-        action.may_end.set()
-        await operator.sees(message)
-        assert isinstance(operator.console.screen, QueueScreen)
-
-
-async def test_what_failed_can_be_applied_again() -> None:
-    """The reason is shown on its screen, which stays open."""
-    async with opened(action := SlowAction()) as (operator, _):
+        await show(operator, action := SlowAction())
         action.error = "no room"
         action.may_end.set()
         await operator.step("y", ActionScreen, "not done: no room")
@@ -220,8 +213,10 @@ async def test_what_failed_can_be_applied_again() -> None:
 
 
 async def test_digits_of_an_outdated_action_are_discarded() -> None:
-    """A fact that changed refuses it; when it is as before, the digits are typed from the start."""
-    async with opened(action := SlowAction("42")) as (operator, screen):
+    """A fact that changed refuses it; when it is as before, the digits are typed from the start.
+    After the seconds of a message the next step is shown again in its place."""
+    async with an_operator(a_place(a_memory([a_task(1)]))) as operator:
+        screen = await show(operator, action := SlowAction("42"))
         await operator.press("4")
         action.value = 2
         await operator.sees("plan outdated: the value changed: 2; Esc, then open it again")
@@ -229,11 +224,6 @@ async def test_digits_of_an_outdated_action_are_discarded() -> None:
         await operator.sees("type the PID 42 to act: [__]")
         await operator.press("2")
         assert (screen.confirmation.typed, action.times_applied) == ("", 0)
-
-
-async def test_a_message_of_a_confirmation_ends() -> None:
-    """After its seconds the next step is shown again in its place."""
-    async with opened(SlowAction("42")) as (operator, _):
         await operator.step("7", ActionScreen, "7 is not the PID")
         clock_of(operator).now += MESSAGE_SECONDS
         await operator.until(lambda: "7 is not the PID" not in operator.text)
