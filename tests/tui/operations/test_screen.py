@@ -188,32 +188,32 @@ async def test_news_comes_to_no_console_that_is_closing(place: Place) -> None:
 # ---- undo
 
 
-@pytest.mark.parametrize("leaves", [False, True])
 async def test_a_plan_that_takes_long_is_announced(
-    place: Place, dead: list[Task], monkeypatch: pytest.MonkeyPatch, *, leaves: bool
+    place: Place, dead: list[Task], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While an undo plan is prepared it is said; on another screen no plan opens."""
     await off(carried_out, place, "purge", dead[:3])
     async with operations(place, "3 done") as operator:
         history, go_on = operator.console.navigator.session.inspector.history, asyncio.Event()
         plan_undo, screen = history.plan_undo, operator.console.screen
+        announced = (key_of("plan_undo"), "preparing the undo plan of 3 tasks ...")
 
         async def slow(operation: Operation, days: float) -> UndoPlan:
             await go_on.wait()
             return await plan_undo(operation, days)
 
         monkeypatch.setattr(history, "plan_undo", slow)
-        await operator.step(key_of("plan_undo"), "preparing the undo plan of 3 tasks ...")
-        if leaves:
-            await operator.opens(OverviewScreen, "1")
-            go_on.set()
-            await operator.until(lambda: not any(one.group == "plan" for one in screen.workers))
-            assert isinstance(operator.console.screen, OverviewScreen)
-        else:
-            go_on.set()
-            await operator.opens(PlanScreen)
-            await operator.opens(OperationsScreen, "escape")
-            assert "preparing" not in operator.line("word")
+        await operator.step(*announced)
+        go_on.set()
+        await operator.opens(PlanScreen)
+        await operator.opens(OperationsScreen, "escape")
+        assert "preparing" not in operator.line("word")
+        go_on.clear()
+        await operator.step(*announced)
+        await operator.opens(OverviewScreen, "1")
+        go_on.set()
+        await operator.until(lambda: not any(one.group == "plan" for one in screen.workers))
+        assert isinstance(operator.console.screen, OverviewScreen)
 
 
 async def test_a_task_that_cannot_come_back_has_its_reason(place: Place, dead: list[Task]) -> None:
@@ -227,17 +227,15 @@ async def test_a_task_that_cannot_come_back_has_its_reason(place: Place, dead: l
         await operator.step("space", f"cannot be included: {gone}", "type 2 to undo 2")
 
 
-@pytest.mark.parametrize(
-    ("verb", "message"),
-    [("expunge", "no plan: expunge cannot be undone"), ("hold", "no task was changed")],
-)
-async def test_why_none_is_undone(place: Place, dead: list[Task], verb: str, message: str) -> None:
+async def test_why_none_is_undone(place: Place, dead: list[Task]) -> None:
     """An operation that is for good, or that changed nothing, is not undone, and says why."""
-    if verb == "hold":
-        leave(place, "dlq", dead[0])
-    await off(carried_out, place, verb, dead[:1])
-    async with operations(place, verb) as operator:
-        await operator.step(key_of("plan_undo"), message)
+    leave(place, "dlq", dead[0])
+    await off(carried_out, place, "hold", dead[:1], at=NOW - 60)
+    await off(carried_out, place, "expunge", dead[1:2])
+    async with operations(place, "expunge", "hold") as operator:
+        undo = key_of("plan_undo")
+        await operator.step(f"g {undo}", "no plan: expunge cannot be undone")
+        await operator.step(f"j {undo}", "no task was changed")
 
 
 @pytest.mark.parametrize("most", [None, 1])
