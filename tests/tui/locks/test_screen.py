@@ -27,6 +27,7 @@ from tests.console_places import (
     a_place,
     a_stuck_lock,
     a_task,
+    loaded,
     make_spool,
     put_file,
     queue_of,
@@ -246,20 +247,18 @@ async def test_a_withdrawn_plan_does_not_come_back(tmp_path: Path) -> None:
 # ---- where nothing is offered
 
 
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"lock": a_stuck_lock}, "no recovery command"),
-        ({"lock": None, "recovery_command": ("true",)}, "this place has no lock"),
-    ],
-)
-async def test_a_place_whose_lock_cannot_be_freed(fields: dict[str, object], why: str) -> None:
+async def test_a_place_whose_lock_cannot_be_freed() -> None:
     """Where there is no lock, or no command for it, `U` is no hint and says why."""
-    async with an_operator(a_place(a_memory([]), **fields)) as operator:
-        assert " U" not in operator.line("lock")
-        await operator.press("U")
-        assert why in operator.line("scope")
-        assert not isinstance(operator.console.screen, LockScreen)
+    stuck = a_place(a_memory([]), name="/srv/stuck", lock=a_stuck_lock)
+    without = a_place(a_memory([]), lock=None, recovery_command=("true",))
+    async with an_operator(stuck, without) as operator:
+        for why in ("no recovery command", "this place has no lock"):
+            assert " U" not in operator.line("lock")
+            await operator.press("U")
+            assert why in operator.line("scope")
+            assert not isinstance(operator.console.screen, LockScreen)
+            await operator.press("]")
+            await loaded(operator.pilot)
 
 
 NOTHING = {
