@@ -216,6 +216,9 @@ async def test_enter_opens_the_task_and_question_mark_the_help() -> None:
         screen = await operator.opens(HelpScreen, "escape", "?")
         await operator.press("pagedown")
         assert screen.query_one("#text", LongText).top > 0
+        await operator.step("this space page")
+        await operator.until(lambda: operator.text.count("  ?  ") == 1)
+        await operator.step("space z", "no matching keys; Esc closes")
         await operator.opens(QueueScreen, "escape")
         await operator.press("r")
         await operator.says("scanned again")
