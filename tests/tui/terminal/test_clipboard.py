@@ -79,26 +79,23 @@ def test_screen_gets_strings_that_it_passes_on(
             assert "".join(parts) == plain
 
 
-@pytest.mark.parametrize("environ", [STY, {"TERM": "screen"}])
-def test_a_real_screen_passes_it_to_its_terminal(
-    environ: Mapping[str, str], tmp_path: Path
-) -> None:
+def test_a_real_screen_passes_it_to_its_terminal(tmp_path: Path) -> None:
     """Of a copy of any length the terminal around GNU screen gets the sequence once, and none of it
     is printed."""
-    program, sockets = needs("screen"), tmp_path / "sockets"
+    program, sockets, sent = needs("screen"), tmp_path / "sockets", tmp_path / "sent"
     sockets.mkdir(0o700)
-    for number, text in enumerate((SHORT, LONG)):
-        sent = tmp_path / f"sent{number}"
-        sent.write_text(osc52_sequence(text, environ))
-        command = f"cat {shlex.quote(str(sent))}; echo copied; read line"
-        argv = [program, "-c", "/dev/null", "-U", "sh", "-c", command]
-        outside = {"TERM": "xterm", "LANG": "C.UTF-8", "SCREENDIR": str(sockets)}
-        with Terminal(argv, outside) as terminal:
-            terminal.shows("copied")
-            assert terminal.said.count(osc52_sequence(text, {}).encode()) == 1
-            assert terminal.screen.text.split() == ["copied"]
-            terminal.send("\r")
-            terminal.end()
+    copies = [(text, environ) for text in (SHORT, LONG) for environ in (STY, {"TERM": "screen"})]
+    sent.write_text("".join(osc52_sequence(text, environ) for text, environ in copies))
+    command = f"cat {shlex.quote(str(sent))}; echo copied; read line"
+    argv = [program, "-c", "/dev/null", "-U", "sh", "-c", command]
+    outside = {"TERM": "xterm", "LANG": "C.UTF-8", "SCREENDIR": str(sockets)}
+    with Terminal(argv, outside) as terminal:
+        terminal.shows("copied")
+        for text in (SHORT, LONG):
+            assert terminal.said.count(osc52_sequence(text, {}).encode()) == 2
+        assert terminal.screen.text.split() == ["copied"]
+        terminal.send("\r")
+        terminal.end()
 
 
 @pytest.mark.parametrize("term", ["linux", "linux-16color", "screen.linux"])
