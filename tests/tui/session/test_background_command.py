@@ -11,7 +11,7 @@ import pytest
 from tui.session.background_command import WorkerProcess
 
 ENDS = (sys.executable, "-c", "import sys; sys.exit('no such queue')")
-SLEEPS = (sys.executable, "-c", "import time; time.sleep(60)")
+SLEEPS = ("sleep", "60")
 
 
 @pytest.mark.parametrize("attempt", range(20))
