@@ -30,6 +30,7 @@ from tests.console_places import (
 )
 from tests.pseudo_terminals import Terminal
 from tests.pseudo_terminals import console as on_a_terminal
+from tests.tables import each
 from tui.key_tables import KEYS, keys_on
 from tui.locks.list_screen import LocksScreen
 from tui.log.screen import LogScreen
@@ -138,7 +139,7 @@ row of another screen opens that screen."""
 COMMANDS = [(screen, *found) for screen, names in FOUND.items() for found in names.items()]
 
 
-@pytest.mark.parametrize(("screen", "typed", "name"), COMMANDS)
+@each(("screen", "typed", "name"), COMMANDS)
 def test_the_palette_finds_names_first(screen: str, typed: str, name: str) -> None:
     """States, screens, verbs, orders and themes are found by the begin of their name, then by a
     part of it, then by words of their description; nothing is listed twice."""
@@ -267,9 +268,7 @@ def test_the_screen_as_plain_text(spool: Path) -> None:
         assert terminal.end() == 0 and terminal.restored
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
-)
+@each(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
 def test_a_signal_ends_plain_text(number: signal.Signals, code: int, spool: Path) -> None:
     """It waits for Enter and for signals, not for Enter alone."""
     with plain_text(spool) as (terminal, *_):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-import pytest
-
 from engine.store import Unavailable
 from tests.console_operator import ConsoleOperator, an_operator, clock_of
 from tests.console_places import a_memory, a_place, a_task
+from tests.tables import each
 from tui.confirm.action_screen import Action, ActionScreen, Fact, Reason, show_action, why_outdated
 from tui.confirm.confirmation import REASON_REQUIRED, Confirmation, Press
 from tui.queue.screen import QueueScreen
@@ -70,19 +69,16 @@ def test_only_the_whole_number_applies() -> None:
     assert confirmation.typed == ""
 
 
-@pytest.mark.parametrize(
-    ("press", "subject", "is_armed", "why"),
-    [
-        (TYPED._replace(is_pasted=True), Subject(settled="empty"), False, PASTED),
-        (TYPED._replace(is_early=True), Subject(settled="empty"), False, TOO_EARLY),
-        (TYPED, Subject(settled="empty"), False, "empty"),
-        (TYPED, Subject(takes_reason=True), False, REASON_REQUIRED),
-        (TYPED, Subject(), False, "OBSERVE: press ! first (arms writes for 15 min)"),
-        (Press(59, 24), Subject(wait="logs"), True, "needs 60x15: scope off screen"),
-        (Press(80, 14), Subject(wait="logs"), True, "needs 60x15: scope off screen"),
-        (Press(60, 15), Subject(wait="logs"), True, "logs"),
-    ],
-)
+@each(("press", "subject", "is_armed", "why"), [
+    (TYPED._replace(is_pasted=True), Subject(settled="empty"), False, PASTED),
+    (TYPED._replace(is_early=True), Subject(settled="empty"), False, TOO_EARLY),
+    (TYPED, Subject(settled="empty"), False, "empty"),
+    (TYPED, Subject(takes_reason=True), False, REASON_REQUIRED),
+    (TYPED, Subject(), False, "OBSERVE: press ! first (arms writes for 15 min)"),
+    (Press(59, 24), Subject(wait="logs"), True, "needs 60x15: scope off screen"),
+    (Press(80, 14), Subject(wait="logs"), True, "needs 60x15: scope off screen"),
+    (Press(60, 15), Subject(wait="logs"), True, "logs"),
+])  # fmt: skip
 def test_the_first_reason_is_said(press: Press, subject: Subject, is_armed: bool, why: str) -> None:
     """How the key came, then what is settled, then the mode, the size, what is still loading."""
     confirmation = make_confirmation(subject, is_armed=is_armed, requires_reason=True)

@@ -34,6 +34,7 @@ from tests.console_places import (
     recover_command,
     some_tasks,
 )
+from tests.tables import each
 from tests.tui.screenshot_places import hanging
 from tests.tui.workers_with_lock import HOLDER, Starter, children, open_lock, tasks_in, wired
 from tui.confirm.action_screen import ActionScreen
@@ -210,17 +211,14 @@ async def test_only_the_right_pid_frees_it(tmp_path: Path, holders: tuple[int, .
 # ---- never another lock than the one that was seen
 
 
-@pytest.mark.parametrize(
-    ("fields", "withdraws"),
-    [
-        ({"pid": 815, "identity": "2.bb"}, True),
-        ({"identity": "2.bb"}, True),
-        ({"verdict": Verdict.HELD}, True),
-        ({"signal_refusal": "PID 4711 runs under several uids"}, True),
-        (LockEvidence(Verdict.FREE, reason="no lock file")._asdict(), True),
-        ({"age": 2880.0, "reason": "silent for 2880 s"}, False),
-    ],
-)
+@each(("fields", "withdraws"), [
+    ({"pid": 815, "identity": "2.bb"}, True),
+    ({"identity": "2.bb"}, True),
+    ({"verdict": Verdict.HELD}, True),
+    ({"signal_refusal": "PID 4711 runs under several uids"}, True),
+    (LockEvidence(Verdict.FREE, reason="no lock file")._asdict(), True),
+    ({"age": 2880.0, "reason": "silent for 2880 s"}, False),
+])  # fmt: skip
 def test_which_change_withdraws_a_plan(fields: dict[str, Any], withdraws: bool) -> None:
     """Another claim, verdict or doubt withdraws a plan; evidence that grows older does not."""
     assert bool(why_outdated(STUCK, STUCK._replace(**fields))) is withdraws
@@ -399,7 +397,7 @@ def said(*lines: str) -> list[OutputLine]:
     return [OutputLine(text, float(second)) for second, text in enumerate(lines)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("lines", "running", "words"),
     [
         ((), True, "to do to do to do to do to do to do"),

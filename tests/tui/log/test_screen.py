@@ -226,15 +226,12 @@ async def test_a_log_that_comes_and_goes(tmp_path: Path) -> None:
         await operator.until(lambda: "mail" not in operator.line("word"))
 
 
-@pytest.mark.parametrize(
-    ("logs", "text"),
-    [
-        ((), "this place has no log"),
-        ((None,), "no log yet: queue.log does not exist; the first operation creates it"),
-        (("",), "nothing logged yet"),
-        ((b"loop",), "no readable log: queue.log: Too many levels"),
-    ],
-)
+@pytest.mark.parametrize(("logs", "text"), [
+    ((), "this place has no log"),
+    ((None,), "no log yet: queue.log does not exist; the first operation creates it"),
+    (("",), "nothing logged yet"),
+    ((b"loop",), "no readable log: queue.log: Too many levels"),
+])  # fmt: skip
 async def test_why_it_is_empty(tmp_path: Path, logs: tuple[str | bytes | None], text: str) -> None:
     """Only where a log can be read and is empty is it said that nothing was logged; where it cannot
     be read, what helps is said, and no key is offered that has no line to act on."""

@@ -35,6 +35,7 @@ from tests.console_places import (
     some_tasks,
 )
 from tests.journaled_places import a_journaled_place, kept, seen
+from tests.tables import each
 from tests.tui.asked_screen import AskedRowsScreen
 from tui.operations import replay_lines as view
 from tui.operations.running_parts import RunningParts
@@ -393,7 +394,7 @@ class Operator:
         return {h.shown: (h.text, h.is_refused) for h in hints if h.shown in ORDER_KEYS}
 
 
-@pytest.mark.parametrize("armed", [False, True])
+@each("armed", [False, True])
 def test_only_an_order_that_changes_more_needs_armed(armed: bool) -> None:
     """In OBSERVE orders that change more tasks are grey, and refused."""
     paused = NotedOperation(ReplayProgress(Phase.PAUSED, pace=HOLDS_REST, unsent=3))
@@ -424,7 +425,7 @@ def test_pasted_text_resumes_nothing() -> None:
     assert asking.orders == ["go_on"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("progress", "ended", "offered", "refusals"),
     [
         (ReplayProgress(Phase.SENDING), None, "Space + - s", {}),

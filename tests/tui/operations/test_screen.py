@@ -24,6 +24,7 @@ from tests.console_operator import ConsoleOperator, an_operator, key_of, words
 from tests.console_places import NOW, Clock, make_spool, some_tasks
 from tests.journaled_places import ANA, BEN, a_journaled_place, carried_out, interrupt, kept, seen
 from tests.mail_transports import PlaceTransports
+from tests.tables import each
 from tui.app import show_result
 from tui.confirm.action_screen import ActionScreen
 from tui.operations import operation_lines as view
@@ -390,16 +391,14 @@ def line_of(operation: Operation, width: int) -> str:
     return words([line])
 
 
-@pytest.mark.parametrize("width", [74, 80, 118])
+@each("width", [74, 80, 118])
 def test_the_numbers_of_a_large_operation_are_whole(width: int) -> None:
     """The tasks done and planned are not cut, however many."""
     large = PURGED._replace(planned=400_123, counts={RowResult.DONE: 38_994})
     assert " 38,994/400,123 " in line_of(large, width)
 
 
-@pytest.mark.parametrize(
-    ("filter", "when"), [("age>30d", "09:42:08"), ("err~550 kind=report tries>=5", "09:42")]
-)
+@each(("filter", "when"), [("age>30d", "09:42:08"), ("err~550 kind=report tries>=5", "09:42")])
 def test_the_text_of_an_operation_gets_the_width_of_the_others(filter: str, when: str) -> None:
     """Where WHAT would be cut, the columns move together, and then WHEN has no seconds."""
     intent, counts = Intent("purge", ANA, filter=filter), {RowResult.DONE: 40}

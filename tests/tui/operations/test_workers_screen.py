@@ -233,7 +233,7 @@ def test_a_process_counts_once() -> None:
     assert [*view.keyed_rows(rows)] == ["1.1", "1.2", "1.3"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("width", "titles"),
     [
         (57, "PLACE PID TASK KIND RUNNING LIMIT"),

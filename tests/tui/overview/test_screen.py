@@ -56,6 +56,7 @@ from tests.engine.monitor.test_alerts import (
 from tests.engine.monitor.test_transport_health import attempt, given_up
 from tests.lock_processes import later
 from tests.open_store import open_store
+from tests.tables import each
 from tests.tui.drawn_screens import settled
 from tui.confirm.action_screen import ActionScreen
 from tui.groups.screen import ClustersScreen
@@ -585,16 +586,13 @@ def test_the_panes_fill_the_screen(width: int, height: int, needs: PaneNeeds) ->
     assert parts.left_width + parts.middle_width <= width
 
 
-@pytest.mark.parametrize(
-    ("room", "filler", "expected"),
-    [
-        (30, "c", (10, 4, 16)),
-        (30, "a", (20, 4, 6)),
-        (14, "c", (5, 4, 5)),
-        (7, "a", (4, 3, 0)),
-        (2, "c", (0, 0, 0)),
-    ],
-)
+@each(("room", "filler", "expected"), [
+    (30, "c", (10, 4, 16)),
+    (30, "a", (20, 4, 6)),
+    (14, "c", (5, 4, 5)),
+    (7, "a", (4, 3, 0)),
+    (2, "c", (0, 0, 0)),
+])  # fmt: skip
 def test_panes_share_the_room(room: int, filler: str, expected: tuple[int, ...]) -> None:
     """Each pane has its lines and the filler the rest; without room all are cut by the same number
     of lines, and the last ones are hidden before others are too low to show a row."""
@@ -611,17 +609,14 @@ def test_the_reference_screen_names_what_ages() -> None:
         assert parts.log >= 2  # its rule and the last warning
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        (0, "TOTAL"),
-        (1, "TOTAL, a"),
-        (2, "TOTAL, a, (other 3)"),
-        (3, "TOTAL, a, b, (other 2)"),
-        (4, "TOTAL, a, b, c, d"),
-        (5, "TOTAL, a, b, c, d"),
-    ],
-)
+@each(("names", "expected"), [
+    (0, "TOTAL"),
+    (1, "TOTAL, a"),
+    (2, "TOTAL, a, (other 3)"),
+    (3, "TOTAL, a, b, (other 2)"),
+    (4, "TOTAL, a, b, c, d"),
+    (5, "TOTAL, a, b, c, d"),
+])  # fmt: skip
 def test_the_greatest_is_named_before_the_others_are_counted(names: int, expected: str) -> None:
     """With room for one line below the total it is the greatest one's, not that of all together."""
     counts = {"a": 9, "b": 4, "c": 2, "d": 1}
@@ -644,7 +639,7 @@ def test_a_count_is_whole_or_rounded_to_a_named_unit(number: int, width: int) ->
         assert abs(float(text[:-1]) * scale - number) <= unit * 0.51
 
 
-@pytest.mark.parametrize("held", [0, 1])
+@each("held", [0, 1])
 def test_held_tasks_are_never_in_a_column_that_is_dropped(held: int) -> None:
     """Where long names need room, HELD is dropped only if no place has held tasks."""
     named = {State.PENDING: "pending", State.ACTIVE: "work", State.HELD: "held", State.DEAD: "dlq"}

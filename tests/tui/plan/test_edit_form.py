@@ -22,6 +22,7 @@ from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from engine.store import Unavailable
 from tests.console_operator import ConsoleOperator, an_operator, keys_in
 from tests.console_places import NOW, Clock, a_memory, a_place, a_task, some_tasks
+from tests.tables import each
 from tui.plan import pace_form as pace_view
 from tui.plan.edit_form import EditScreen, LongWords
 from tui.plan.edit_lines import FIELDS, editable_fields, parse_fields
@@ -74,7 +75,7 @@ UNDERSTOOD: tuple[tuple[Task | None, Edge, dict[str, str], Mapping[str, object]]
 )
 
 
-@pytest.mark.parametrize(("task", "edge", "typed", "values"), UNDERSTOOD)
+@each(("task", "edge", "typed", "values"), UNDERSTOOD)
 def test_only_changes_are_handed_on(
     task: Task | None, edge: Edge, typed: dict[str, str], values: Mapping[str, object]
 ) -> None:
@@ -90,7 +91,7 @@ NO_DESCRIPTION = "this queue has no description field"
 NO_RECIPIENT = "this queue has no recipient field"
 
 
-@pytest.mark.parametrize(
+@each(
     ("task", "edge", "typed", "wrong"),
     [
         (TASK, JOBS, {"description": "x", "due": "now"}, NO_DESCRIPTION),
@@ -114,7 +115,7 @@ def test_a_wrong_value_is_refused(
     assert error and wrong in error
 
 
-@pytest.mark.parametrize(
+@each(
     ("edge", "typed", "previews"),
     [
         (CONTRACT, ("Rück $2", "-1h"), ("stored as: Rück _2", "08:42:08Z (1h00m ago), so now")),
@@ -294,7 +295,7 @@ PACES = (
 )
 
 
-@pytest.mark.parametrize("pace", PACES, ids=["usual", "without rate", "slow"])
+@each("pace", PACES)
 def test_an_untouched_form_has_the_pace_it_was_made_of(pace: ReplayPace) -> None:
     """A form as it opens is right, and has the pace that it was made of."""
     assert form_from_pace(pace).first_error == ("", "")
@@ -307,21 +308,18 @@ def form_at(name: str) -> pace_view.PaceForm:
     return form_from_pace(ReplayPace())._replace(at=names.index(name))
 
 
-@pytest.mark.parametrize(
-    ("name", "typed", "words"),
-    [
-        ("canary", "", "empty: expected a whole number from 0 to 1,000"),
-        ("canary", "1001", "1001: expected a whole number from 0 to 1,000"),
-        ("next", "99999", "99999: expected"),
-        ("rate", "0", "0: expected a number from 0.02 to 128"),
-        ("rate", "129", "129: expected a number from 0.02 to 128"),
-        ("rate", ".", "'.': expected a number from 0.02 to 128"),
-        ("timeout", "0", "0: expected a whole number from 1 to 86,400"),
-        ("same", "0", "0: expected a whole number from 1"),
-        ("share", "101", "101: expected a whole number from 0 to 100"),
-        ("last", "0", "0: expected a whole number from 1 to 1,000"),
-    ],
-)
+@each(("name", "typed", "words"), [
+    ("canary", "", "empty: expected a whole number from 0 to 1,000"),
+    ("canary", "1001", "1001: expected a whole number from 0 to 1,000"),
+    ("next", "99999", "99999: expected"),
+    ("rate", "0", "0: expected a number from 0.02 to 128"),
+    ("rate", "129", "129: expected a number from 0.02 to 128"),
+    ("rate", ".", "'.': expected a number from 0.02 to 128"),
+    ("timeout", "0", "0: expected a whole number from 1 to 86,400"),
+    ("same", "0", "0: expected a whole number from 1"),
+    ("share", "101", "101: expected a whole number from 0 to 100"),
+    ("last", "0", "0: expected a whole number from 1 to 1,000"),
+])  # fmt: skip
 def test_a_wrong_number_is_named_with_what_was_expected(name: str, typed: str, words: str) -> None:
     """A number that is none, or too small or large, is named with what was expected."""
     form = form_at(name).typed("1").rubbed_out()

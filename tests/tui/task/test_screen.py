@@ -40,6 +40,7 @@ from tests.console_places import (
 )
 from tests.mail_transports import PlaceTransports
 from tests.nftban_queues import Run, store_at
+from tests.tables import each
 from tests.tui.drawn_screens import AT_WORK
 from tui.cli.setup.places import open_places
 from tui.plan import planning
@@ -374,7 +375,7 @@ def opened_place(root: Path, settings: str = "") -> Place:
     return place
 
 
-@pytest.mark.parametrize("state", [State.DEAD, State.PENDING])
+@each("state", [State.DEAD, State.PENDING])
 def test_the_command_shows_the_task(tmp_path: Path, state: State, spooldeck: Run) -> None:
     """What the summary names as its command prints the task."""
     task = a_task(7, state)

@@ -16,6 +16,7 @@ import pytest
 
 from tests.console_places import Clock, make_spool, some_tasks
 from tests.pseudo_terminals import Screen, Terminal, console
+from tests.tables import each
 from tui.terminal.bandwidth import (
     IDLE_SAMPLES,
     PERIODS_SECONDS,
@@ -61,26 +62,23 @@ class Line:
         return self.wire.skips_repaint
 
 
-@pytest.mark.parametrize(
-    ("period", "share", "then"),
-    [
-        (1.0, 1.0, 1.0),
-        (1.0, 1.001, 2.0),
-        (2.0, 1.001, 5.0),
-        (5.0, 100, 5.0),
-        (5.0, 0.31, 2.0),
-        (5.0, 0.33, 5.0),
-        (2.0, 0.39, 1.0),
-        (2.0, 0.41, 2.0),
-        (1.0, 0.0, 1.0),
-    ],
-)
+@each(("period", "share", "then"), [
+    (1.0, 1.0, 1.0),
+    (1.0, 1.001, 2.0),
+    (2.0, 1.001, 5.0),
+    (5.0, 100, 5.0),
+    (5.0, 0.31, 2.0),
+    (5.0, 0.33, 5.0),
+    (2.0, 0.39, 1.0),
+    (2.0, 0.41, 2.0),
+    (1.0, 0.0, 1.0),
+])  # fmt: skip
 def test_the_pace(period: float, share: float, then: float) -> None:
     """Over budget it slows down by a step; it speeds up only where the faster pace has room."""
     assert choose_period(period, share * BUDGET, BUDGET) == then
 
 
-@pytest.mark.parametrize("size", [0, 900, 1100, 1900, 2100, 9000])
+@each("size", [0, 900, 1100, 1900, 2100, 9000])
 def test_a_pace_is_kept(size: int) -> None:
     """A console that paints the same each time settles at one pace and does not swing."""
     line, periods = Line(), set()
@@ -92,17 +90,14 @@ def test_a_pace_is_kept(size: int) -> None:
     assert size / period <= BUDGET or period == PERIODS_SECONDS[-1]
 
 
-@pytest.mark.parametrize(
-    ("environ", "asked", "limit"),
-    [
-        ({}, 0, LinkLimit(math.inf)),
-        ({"SSH_CONNECTION": "203.0.113.4 50022 10.0.0.2 22"}, 0, LinkLimit(SLOW_LINK_BUDGET, True)),
-        ({"SSH_TTY": "/dev/pts/3"}, 0, LinkLimit(SLOW_LINK_BUDGET, True)),
-        ({"SSH_CONNECTION": "", "SSH_TTY": ""}, 0, LinkLimit(math.inf)),
-        ({}, 500, LinkLimit(500)),
-        ({"SSH_TTY": "/dev/pts/3"}, 500, LinkLimit(500)),
-    ],
-)
+@each(("environ", "asked", "limit"), [
+    ({}, 0, LinkLimit(math.inf)),
+    ({"SSH_CONNECTION": "203.0.113.4 50022 10.0.0.2 22"}, 0, LinkLimit(SLOW_LINK_BUDGET, True)),
+    ({"SSH_TTY": "/dev/pts/3"}, 0, LinkLimit(SLOW_LINK_BUDGET, True)),
+    ({"SSH_CONNECTION": "", "SSH_TTY": ""}, 0, LinkLimit(math.inf)),
+    ({}, 500, LinkLimit(500)),
+    ({"SSH_TTY": "/dev/pts/3"}, 500, LinkLimit(500)),
+])  # fmt: skip
 def test_only_ssh_and_an_option_limit_the_bytes(
     environ: dict[str, str], asked: float, limit: LinkLimit
 ) -> None:
@@ -193,10 +188,9 @@ def scope_line(terminal: Terminal) -> str:
     return next((line for line in terminal.screen.lines if "acts on" in line), "")
 
 
-@pytest.mark.parametrize(
+@each(
     ("size", "costs"),
     [((80, 24), {"j": 500, "\x1b[6~": 3000}), ((120, 40), {"j": 600, "\x1b[6~": 6000})],
-    ids=["80x24", "120x40"],
 )
 def test_keys_seconds_and_lines_cost_few_bytes(
     tmp_path: Path, size: tuple[int, int], costs: dict[str, int]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 
-import pytest
 from textual._styles_cache import StylesCache
 from textual.color import Color
 from textual.geometry import Region
@@ -14,6 +13,7 @@ from textual.widget import Widget
 
 from tests.console_operator import an_operator
 from tests.console_places import a_memory, a_place, some_tasks
+from tests.tables import each
 from tui.terminal.render_cache import CachedLines
 
 
@@ -50,7 +50,7 @@ async def test_kept_lines_are_those_of_now() -> None:
             assert await strips_differ(pilot) == [], then
 
 
-@pytest.mark.parametrize("kind", [StylesCache, CachedLines])
+@each("kind", [StylesCache, CachedLines])
 def test_the_lines_of_a_closed_screen_are_released(kind: type[StylesCache]) -> None:
     """No cache of colours keeps the lines of a widget that has been removed."""
     lines = kind()

@@ -29,6 +29,7 @@ from tests.pseudo_terminals import (
     console,
     left,
 )
+from tests.tables import each
 
 TERMS = ("xterm", "xterm-256color", "screen", "screen-256color", "tmux-256color", "linux", "vt100")
 
@@ -129,7 +130,7 @@ def test_every_terminal(spool: str, term: str) -> None:
         assert not no_color or "7" in sgr(terminal.said)  # the cursor is still seen
 
 
-@pytest.mark.parametrize("term", ["dumb", "", None])
+@each("term", ["dumb", "", None])
 def test_a_terminal_that_cannot_move_its_cursor(spool: str, term: str | None) -> None:
     """It is refused in one line with what to do instead, and nothing else is written."""
     environ = {} if term is None else {"TERM": term}

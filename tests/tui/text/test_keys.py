@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from textual.binding import Binding
 from textual.screen import Screen
 
 from engine.index.filter_language import FIELDS
 from engine.verbs import VERBS
 from tests.console_places import a_console, a_memory, a_place
+from tests.tables import each
 from tui.app import Console
 from tui.confirm.action_screen import ActionScreen
 from tui.key_tables import KEYS, keys_on
@@ -41,7 +41,7 @@ SCREENS: dict[str, type[Screen[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("screen", SCREENS)
+@each("screen", SCREENS)
 def test_each_key_of_the_table_is_bound(screen: str) -> None:
     """On each screen a key of the table does one thing, and the screen does it."""
     pressed = [name for key in keys_on(screen) for name in key.keys]
@@ -65,7 +65,7 @@ def helped(screen: str, search: str = "") -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("screen", SCREENS)
+@each("screen", SCREENS)
 def test_the_help_lists_every_key(screen: str) -> None:
     """The help of a screen has one line for each of its keys, no wider than 80 cells."""
     help_lines = helped(screen)
@@ -87,7 +87,7 @@ def test_a_search_says_where_else_there_is_such_a_key() -> None:
     assert helped(keys.LIST, "no such words") == []
 
 
-@pytest.mark.parametrize("search", ["", "fields"])
+@each("search", ["", "fields"])
 def test_the_help_tells_every_field_of_a_filter(search: str) -> None:
     """Where a filter can be typed, all that it can ask for is told; elsewhere it is not."""
     text = " ".join(helped(keys.LIST, search))
