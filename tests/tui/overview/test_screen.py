@@ -500,6 +500,7 @@ async def test_a_place_without_a_worker_is_started_from_its_alert(empty: Path) -
     for command, step in ((("true",), "W start worker"), ((), "Enter workers")):
         here = place._replace(worker_command=command)
         async with overview(here, size=(100, 24), clock=Going(0.0)) as operator:
+            clock_of(operator).now += 6  # a worker may be about to come
             await operator.sees("no worker running, 1 task is due", step)
             if command:
                 await operator.step("W", ActionScreen, "idle")
