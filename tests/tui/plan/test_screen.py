@@ -27,6 +27,7 @@ from tests.console_places import (
     a_stuck_lock,
     a_task,
     disk_place,
+    loaded,
     make_spool,
     queue_of,
     some_tasks,
@@ -77,10 +78,13 @@ class AnyPlan:
         await self.go(operator)
         return await operator.opens(self.KIND, *keys_in(self.opens))
 
-    async def go(self, operator: ConsoleOperator) -> None:
+    async def go(self, operator: ConsoleOperator, number: int = 1) -> None:
         """Lead to the screen from which it is opened, with the cursor on its row."""
+        if number > 1:
+            operator.console.navigator.goto(Target(keys.LIST, place=number))
+            await loaded(operator.pilot)
         if self.pane:
-            operator.console.navigator.goto(Target(self.pane))
+            operator.console.navigator.goto(Target(self.pane, place=number))
             await operator.until(lambda: operator.picker.key)
             await operator.until(lambda: self.row in [row.key for row in operator.picker.rows])
             operator.picker.select_key(self.row)
@@ -365,17 +369,24 @@ async def test_a_plan_is_withdrawn_when_what_it_is_about_changes(plan: AnyPlan) 
         assert not await plan.done(operator)
 
 
-@each(PLANS)
-async def test_read_only_opens_no_plan(plan: AnyPlan) -> None:
+async def test_read_only_opens_no_plan(tmp_path: Path) -> None:
     """With --read-only no plan opens: its key is no hint, and says why when it is pressed."""
-    async with an_operator(plan.place, read_only=True) as operator:
-        await plan.go(operator)
-        screen = operator.console.screen
-        assert isinstance(screen, BaseScreen)
-        hints = {key.hint for key in keys_on(screen.KIND, screen.without())}
-        await operator.step(plan.opens, "read only")
-        assert operator.console.screen is screen
-        assert not hints & {plan.hint, "arm"}
+    folders = [tmp_path / kind.__name__ for kind in PLANS]
+    for folder in folders:
+        folder.mkdir()
+    plans = await off(lambda: [kind(folder) for kind, folder in zip(PLANS, folders, strict=True)])
+    places = [plan.place._replace(name=f"/srv/{type(plan).__name__}") for plan in plans]
+    async with an_operator(*places, read_only=True) as operator:
+        for number, plan in enumerate(plans, 1):
+            await plan.go(operator, number)
+            screen = operator.console.screen
+            assert isinstance(screen, BaseScreen)
+            hints = {key.hint for key in keys_on(screen.KIND, screen.without())}
+            await operator.step(plan.opens, "read only")
+            assert operator.console.screen is screen, plan
+            assert not hints & {plan.hint, "arm"}, plan
+    for plan in plans:
+        plan.close()
 
 
 # ---- the plan for tasks
