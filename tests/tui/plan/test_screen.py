@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -78,8 +78,8 @@ class AnyPlan:
         await self.go(operator)
         return await operator.opens(self.KIND, *keys_in(self.opens))
 
-    async def go(self, operator: ConsoleOperator, number: int = 1) -> None:
-        """Lead to the screen from which it is opened, with the cursor on its row."""
+    async def go(self, operator: ConsoleOperator, number: int = 1) -> BaseScreen:
+        """Lead to the screen of a place from which it is opened, with the cursor on its row."""
         if number > 1:
             operator.console.navigator.goto(Target(keys.LIST, place=number))
             await loaded(operator.pilot)
@@ -88,6 +88,9 @@ class AnyPlan:
             await operator.until(lambda: operator.picker.key)
             await operator.until(lambda: self.row in [row.key for row in operator.picker.rows])
             operator.picker.select_key(self.row)
+        screen = operator.console.screen
+        assert isinstance(screen, BaseScreen)
+        return screen
 
     async def change(self, operator: ConsoleOperator) -> None:
         """Let another process change its subject."""
@@ -295,11 +298,6 @@ CONTROLS = (_SetControl, _PressControl, _Suspend, _Block, _SendTestMail)
 PLANS = (AnyPlan, _PlanForMany, _Undo, _Drop, *WORK, *CONTROLS)
 
 
-def each(plans: Iterable[type[AnyPlan]]) -> pytest.MarkDecorator:
-    """Run a test on each of these plans, given as `plan` with its place."""
-    return pytest.mark.parametrize("plan", plans, ids=lambda kind: kind.__name__, indirect=True)
-
-
 @pytest.fixture
 def plan(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AnyPlan]:
     """A plan with its place."""
@@ -308,7 +306,7 @@ def plan(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AnyPlan]:
     made.close()
 
 
-@each(PLANS)
+@pytest.mark.parametrize("plan", PLANS, ids=lambda kind: kind.__name__, indirect=True)
 async def test_only_its_own_keys_confirm_it(plan: AnyPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan does nothing without the reason that is required, in OBSERVE, by keys typed before it
     was read, by pasted keys and by Enter. Below 60x15 the keys that confirm are refused, also those
@@ -357,36 +355,46 @@ async def test_only_its_own_keys_confirm_it(plan: AnyPlan, monkeypatch: pytest.M
             await operator.pilot.pause(0.02)
 
 
-@each(kind for kind in PLANS if kind.withdrawn)
-async def test_a_plan_is_withdrawn_when_what_it_is_about_changes(plan: AnyPlan) -> None:
-    """If its subject changes, it is said, and the keys that confirm do nothing."""
-    async with an_operator(plan.place) as operator:
-        await plan.open(operator)
-        await operator.sees(plan.question)
-        await plan.change(operator)
-        await operator.sees(plan.withdrawn)
-        await operator.press(*plan.confirm)
-        assert not await plan.done(operator)
-
-
-async def test_read_only_opens_no_plan(tmp_path: Path) -> None:
-    """With --read-only no plan opens: its key is no hint, and says why when it is pressed."""
-    folders = [tmp_path / kind.__name__ for kind in PLANS]
-    for folder in folders:
+@pytest.fixture
+def plans(tmp_path: Path) -> Iterator[list[AnyPlan]]:
+    """All plans, whose places are those of one console."""
+    made = []
+    for kind in PLANS:
+        folder = tmp_path / kind.__name__
         folder.mkdir()
-    plans = await off(lambda: [kind(folder) for kind, folder in zip(PLANS, folders, strict=True)])
-    places = [plan.place._replace(name=f"/srv/{type(plan).__name__}") for plan in plans]
-    async with an_operator(*places, read_only=True) as operator:
+        made.append(kind(folder))
+        made[-1].place = made[-1].place._replace(name=f"/srv/{kind.__name__}")
+    yield made
+    for plan in made:
+        plan.close()
+
+
+async def test_a_plan_is_withdrawn_when_what_it_is_about_changes(plans: list[AnyPlan]) -> None:
+    """If its subject changes, it is said, and the keys that confirm do nothing."""
+    async with an_operator(*(plan.place for plan in plans)) as operator:
         for number, plan in enumerate(plans, 1):
-            await plan.go(operator, number)
-            screen = operator.console.screen
-            assert isinstance(screen, BaseScreen)
+            if not plan.withdrawn:
+                continue
+            below = await plan.go(operator, number)
+            await operator.opens(plan.KIND, *keys_in(plan.opens))
+            await operator.sees(plan.question)
+            await plan.change(operator)
+            await operator.sees(plan.withdrawn)
+            await operator.press(*plan.confirm)
+            assert not await plan.done(operator), plan
+            await operator.press("escape")
+            await operator.until(lambda: operator.console.screen is below)  # noqa: B023
+
+
+async def test_read_only_opens_no_plan(plans: list[AnyPlan]) -> None:
+    """With --read-only no plan opens: its key is no hint, and says why when it is pressed."""
+    async with an_operator(*(plan.place for plan in plans), read_only=True) as operator:
+        for number, plan in enumerate(plans, 1):
+            screen = await plan.go(operator, number)
             hints = {key.hint for key in keys_on(screen.KIND, screen.without())}
             await operator.step(plan.opens, "read only")
             assert operator.console.screen is screen, plan
             assert not hints & {plan.hint, "arm"}, plan
-    for plan in plans:
-        plan.close()
 
 
 # ---- the plan for tasks
