@@ -10,9 +10,9 @@ import json
 import re
 import shlex
 import signal
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -238,9 +238,11 @@ def test_copies_reach_the_terminal(spool: Path) -> None:
 # Plain text
 
 
-@contextmanager
-def plain_text(spool: Path) -> Iterator[tuple[Terminal, list[str], int]]:
-    """A queue whose screen was printed by `=`; its rows, and the bytes that were sent before."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_the_screen_as_plain_text(spool: Path, number: signal.Signals) -> None:
+    """`=` leaves the full screen, prints what it showed, and Enter comes back to it. It waits for
+    Enter and for signals, not for Enter alone."""
+    prompt = b"-- plain text; Enter returns --"
     with on_a_terminal("--open", "queue", str(spool)) as terminal:
         terminal.opens()
         terminal.shows("acts on")
@@ -248,32 +250,22 @@ def plain_text(spool: Path) -> Iterator[tuple[Terminal, list[str], int]]:
         terminal.until(lambda: [line[3:11] for line in terminal.screen.lines[5:10]] == ids)
         rows, before = terminal.screen.lines[5:10], len(terminal.said)
         terminal.send("=")
-        terminal.until(lambda: b"-- plain text; Enter returns --" in terminal.said)
-        yield terminal, rows, before
-
-
-def test_the_screen_as_plain_text(spool: Path) -> None:
-    """`=` leaves the full screen, prints what it showed, and Enter comes back to it."""
-    with plain_text(spool) as (terminal, rows, before):
+        terminal.until(lambda: prompt in terminal.said)
         printed = bytes(terminal.said[before:])
         outside = printed[printed.index(b"\x1b[?1049l") :]
         text = outside.decode().replace("\r", "")
         assert all(f"\n{line}\n" in text for line in rows)
         assert b"\x1b[3" not in outside.partition(b"tasks")[2]
-        sent_bytes = len(terminal.said)
+
+        before = len(terminal.said)
         terminal.send("\r")
-        terminal.until(lambda: b"\x1b[?1049h" in terminal.said[sent_bytes:])
+        terminal.until(lambda: b"\x1b[?1049h" in terminal.said[before:])
         terminal.shows("acts on", "pending 40")
-        terminal.send("\x03\x03")
-        assert terminal.end() == 0 and terminal.restored
-
-
-@each(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
-def test_a_signal_ends_plain_text(number: signal.Signals, code: int, spool: Path) -> None:
-    """It waits for Enter and for signals, not for Enter alone."""
-    with plain_text(spool) as (terminal, *_):
+        before = len(terminal.said)
+        terminal.send("=")
+        terminal.until(lambda: prompt in terminal.said[before:])
         terminal.process.send_signal(number)
-        assert terminal.end() == code and terminal.restored
+        assert (terminal.end(), terminal.restored) == (128 + number, True)
 
 
 # Exports
@@ -402,7 +394,7 @@ async def test_a_long_first_scan_shows_its_progress_and_is_stopped() -> None:
 # Order and range
 
 
-ORDERS = (
+ORDERS: tuple[tuple[str, str, str, Callable[[Task], Any]], ...] = (
     ("k", "^KIND", "vKIND", lambda task: task.kind),
     ("a", "vAGE", "^AGE", lambda task: task.created),
     ("t", "^TRI", "vTRI", lambda task: task.attempts),
