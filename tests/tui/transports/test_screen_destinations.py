@@ -108,10 +108,10 @@ class Deliveries:
 
     @asynccontextmanager
     async def screen(
-        self, on: str, read_only: bool = False, size: tuple[int, int] = (80, 24), **fields: Any
+        self, on: str, size: tuple[int, int] = (80, 24), **fields: Any
     ) -> AsyncIterator[ConsoleOperator]:
         """The transports screen, with the cursor on a destination."""
-        async with an_operator(self.place(**fields), size=size, read_only=read_only) as operator:
+        async with an_operator(self.place(**fields), size=size) as operator:
             operator.console.navigator.goto(Target(keys.TRANSPORTS))
             await operator.opens(TransportsScreen)
             await operator.until(lambda: on.partition("://")[2] in operator.rows)
@@ -225,15 +225,6 @@ async def test_without_a_registry_the_tasks_stay(deliveries: Deliveries) -> None
         await operator.press("S")
         await operator.sees(f"destinations unknown: {why}")
         await operator.opens(PlanScreen, "R")
-
-
-async def test_a_read_only_console_hides_the_keys(deliveries: Deliveries) -> None:
-    """With --read-only no key acts, and the line says so."""
-    async with deliveries.screen(DOWN, read_only=True) as operator:
-        await operator.sees("read only: this console was started")
-        for key in ("S", "O", "R"):
-            await operator.press(key)
-            assert isinstance(operator.console.screen, TransportsScreen)
 
 
 async def test_jobs_of_a_federation_name_their_destination(
