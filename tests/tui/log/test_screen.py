@@ -147,17 +147,6 @@ async def test_the_end_of_all_logs_by_time(tmp_path: Path) -> None:
         assert operator.line("status").split() == ["FOLLOW", "level", "all", "3", "lines"]
 
 
-async def test_what_comes_is_shown(tmp_path: Path) -> None:
-    """New lines appear below; one that is torn is shown so, and whole when its end comes."""
-    async with a_log(tmp_path, some_lines()) as operator:
-        operator.add(line(1, "new one") + "[2026-11-20 09:")
-        await operator.until(lambda: "incomplete" in operator.shown[-1])
-        assert operator.shown[-2].endswith("new one")
-        operator.add("42:10] [WARN] torn no more\n")
-        await operator.until(lambda: "torn no more" in operator.shown[-1])
-        assert operator.shown[-2:] == ["  09:42:09 I new one", "▶ 09:42:10 W torn no more"]
-
-
 async def test_a_log_elsewhere_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The status line has the time of the copy, or why there is none."""
     monkeypatch.setattr(parts, "FETCH_SECONDS", 0.01)
@@ -193,11 +182,12 @@ async def test_a_covered_log_is_not_copied(tmp_path: Path, monkeypatch: pytest.M
 
 
 async def test_scrolling_up_pauses_and_counts(tmp_path: Path) -> None:
-    """Up pauses: lines stay, new ones are counted, and reached by moving down; f follows."""
+    """Up pauses: lines stay, new ones are counted, and reached by moving down; f follows. New lines
+    appear below; one that is torn is shown so, and whole when its end comes."""
     async with a_log(tmp_path, some_lines(30)) as operator:
         await operator.press("k", "k")
         before = operator.shown
-        operator.add("".join(line(n, f"new {n}") for n in range(50)))
+        operator.add("".join(line(n - 60, f"new {n}") for n in range(50)))
         await operator.until(lambda: "50 new" in operator.line("status"))
         assert operator.shown == before
         seen = []
@@ -208,6 +198,13 @@ async def test_scrolling_up_pauses_and_counts(tmp_path: Path) -> None:
         await operator.press("f")
         assert operator.selected_text == "new 49"
         assert "FOLLOW" in operator.line("status")
+
+        operator.add(line(1, "new one") + "[2026-11-20 09:")
+        await operator.until(lambda: "incomplete" in operator.shown[-1])
+        assert operator.shown[-2].endswith("new one")
+        operator.add("42:10] [WARN] torn no more\n")
+        await operator.until(lambda: "torn no more" in operator.shown[-1])
+        assert operator.shown[-2:] == ["  09:42:09 I new one", "▶ 09:42:10 W torn no more"]
 
 
 async def test_a_log_that_comes_and_goes(tmp_path: Path) -> None:
