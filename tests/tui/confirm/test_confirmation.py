@@ -58,7 +58,13 @@ def test_y_applies_what_asks_for_no_digits() -> None:
 
 
 def test_only_the_whole_number_applies() -> None:
-    """Each right digit is kept, a wrong one discards all; `y` names the number."""
+    """Each right digit is kept and shown, a wrong one discards all; `y` names the number. Arming
+    discards the digits, which were typed for the other mode, and the prompt names its key; a pasted
+    `!` changes nothing."""
+
+    def prompt() -> str:
+        return "".join(text for text, _ in confirmation.prompt("type 42", "purge", 80))
+
     confirmation = make_confirmation(Subject(expected_digits="42"))
     assert confirmation.yes(TYPED) == "type the count to confirm: 42"
     assert (confirmation.digit("4", TYPED), confirmation.typed) == ("", "4")
@@ -67,6 +73,14 @@ def test_only_the_whole_number_applies() -> None:
     assert confirmation.digit("4", TYPED) == ""
     assert confirmation.digit("2", TYPED) is None
     assert confirmation.typed == ""
+
+    confirmation.digit("4", TYPED)
+    assert confirmation.arm(TYPED._replace(is_pasted=True)) == PASTED
+    assert (confirmation.typed, confirmation.disabled_actions) == ("4", set())
+    assert prompt() == " type 42: [4_]"
+    assert confirmation.arm(TYPED) == ""
+    assert (confirmation.typed, confirmation.disabled_actions) == ("", {"yes", "digit"})
+    assert prompt() == " OBSERVE: ! arms writes (the plan stays open)"
 
 
 @each(("press", "subject", "is_armed", "why"), [
@@ -93,27 +107,6 @@ def test_a_reason_that_is_given_is_required_no_longer() -> None:
     assert "arm" not in confirmation.absent_actions
     confirmation.reason = "drill"
     assert confirmation.yes(TYPED) is None
-
-
-def test_arming_discards_the_digits() -> None:
-    """The digits were typed for the other mode; a pasted `!` changes nothing."""
-    confirmation = make_confirmation(Subject(expected_digits="42"))
-    confirmation.digit("4", TYPED)
-    assert confirmation.arm(TYPED._replace(is_pasted=True)) == PASTED
-    assert (confirmation.typed, confirmation.disabled_actions) == ("4", set())
-    assert confirmation.arm(TYPED) == ""
-    assert (confirmation.typed, confirmation.disabled_actions) == ("", {"yes", "digit"})
-
-
-def test_the_prompt_has_a_place_for_each_digit() -> None:
-    """The digits typed so far are in it; in OBSERVE it names the key that arms."""
-    confirmation = make_confirmation(Subject(expected_digits="42"))
-    confirmation.digit("4", TYPED)
-    prompt = "".join(text for text, _ in confirmation.prompt("type 42", "purge", 80))
-    assert prompt == " type 42: [4_]"
-    confirmation.arm(TYPED)
-    prompt = "".join(text for text, _ in confirmation.prompt("type 42", "purge", 80))
-    assert prompt == " OBSERVE: ! arms writes (the plan stays open)"
 
 
 def test_a_plan_is_outdated_by_the_first_fact_with_another_value() -> None:
