@@ -376,10 +376,10 @@ async def test_the_table_is_gone_through_and_turned(kinds: MemoryTasks) -> None:
         await operator.sees("late")
         assert table_of(operator)._cell == before
         with kinds.condition:
-            for number, (key, task) in enumerate(list(kinds.tasks.items())):
+            for number, (at, task) in enumerate(list(kinds.tasks.items())):
                 if task.state is State.PENDING:
                     error = ("421 later", "550 5.1.1 user unknown")[number % 2]
-                    kinds.put(key, task._replace(kind="late", error=error))
+                    kinds.put(at, task._replace(kind="late", error=error))
         await operator.until(lambda: "say" not in operator.text)
         with kinds.condition:
             kinds.put(("", late[60].id), late[60])
