@@ -7,10 +7,7 @@ import os
 import pty
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -166,15 +163,6 @@ def test_answers_to_keys_and_time_away_slow_nothing_down() -> None:
     assert line.wire.period == PERIODS_SECONDS[0]
 
 
-@contextmanager
-def on_queue(root: Path, **options: Any) -> Iterator[Terminal]:
-    """The list of a queue with 200 tasks, on a terminal."""
-    make_spool(root, some_tasks(200))
-    with console("--open", "queue", str(root), **options) as terminal:
-        terminal.shows("acts on ", "row 1 of 200")
-        yield terminal
-
-
 def answer(terminal: Terminal, key: str) -> int:
     """Bytes from a key to the line that says what is under the cursor now."""
     scope, before = scope_line(terminal), len(terminal.said)
@@ -268,7 +256,10 @@ def test_output_that_waits_is_noticed() -> None:
 def test_a_terminal_that_stops_reading_delays_nothing_later(tmp_path: Path) -> None:
     """Over SSH, screens that were not read in time are followed by the present one; the refresh
     stays at 1 s under the budget of a slow link."""
-    with on_queue(tmp_path, SSH_CONNECTION="203.0.113.4 50022 10.0.0.2 22") as terminal:
+    make_spool(tmp_path, some_tasks(200))
+    over_ssh = {"SSH_CONNECTION": "203.0.113.4 50022 10.0.0.2 22"}
+    with console("--open", "queue", str(tmp_path), **over_ssh) as terminal:
+        terminal.shows("acts on ", "row 1 of 200")
         for _ in range(3):
             terminal.send("\x0c" * 8)  # a whole screen each, unread
             time.sleep(0.5)
