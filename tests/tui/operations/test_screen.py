@@ -22,7 +22,16 @@ from engine.places.place import Place
 from engine.verbs import with_state
 from tests.console_operator import ConsoleOperator, an_operator, key_of, words
 from tests.console_places import NOW, Clock, make_spool, some_tasks
-from tests.journaled_places import ANA, BEN, a_journaled_place, carried_out, interrupt, kept, seen
+from tests.journaled_places import (
+    ANA,
+    BEN,
+    a_journaled_place,
+    carried_out,
+    forget_outcomes,
+    interrupt,
+    kept,
+    seen,
+)
 from tests.mail_transports import PlaceTransports
 from tests.tables import each
 from tui.app import show_result
@@ -269,10 +278,7 @@ async def test_an_unknown_verb_is_shown(place: Place, dead: list[Task], most: in
 async def test_an_interrupted_operation_is_settled_and_shown(place: Place) -> None:
     """At the start each row gets its outcome, and the operator sees one message."""
     op = await off(interrupt, place, 8, 3)
-    journal = Path(kept(place).folder, f"{op}.jsonl")
-    lines = (await off(journal.read_text)).splitlines(True)
-    # As if it was killed between the moves and the line that says so.
-    await off(journal.write_text, "".join(line for line in lines if '"line": "ends"' not in line))
+    await off(forget_outcomes, place, op)
     async with an_operator(place, early=True, clock=None, first=keys.OVERVIEW) as operator:
         alert = "interrupted, 5 of 8 not moved; u there shows it"
         await operator.sees("replay of 09:42 by ana interrupted: 5 of 8 not moved", alert)
