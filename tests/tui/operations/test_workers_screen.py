@@ -233,14 +233,11 @@ def test_a_process_counts_once() -> None:
     assert [*view.keyed_rows(rows)] == ["1.1", "1.2", "1.3"]
 
 
-@each(
-    ("width", "titles"),
-    [
-        (57, "PLACE PID TASK KIND RUNNING LIMIT"),
-        (66, "PLACE PID TASK KIND RUNNING LIMIT HEARTBEAT"),
-        (100, "PLACE PID TASK KIND RUNNING LIMIT DEST HEARTBEAT"),
-    ],
-)
+@each(("width", "titles"), [
+    (57, "PLACE PID TASK KIND RUNNING LIMIT"),
+    (66, "PLACE PID TASK KIND RUNNING LIMIT HEARTBEAT"),
+    (100, "PLACE PID TASK KIND RUNNING LIMIT DEST HEARTBEAT"),
+])  # fmt: skip
 def test_a_narrow_table_of_workers_keeps_the_time_limit_longest(width: int, titles: str) -> None:
     """A pane of the wall (57 cells) has the time limit of each task."""
     row = WorkerRow("/x", 1, "kannader", 21187, "a" * 8, kind="geoban_apply", running_seconds=1.1)

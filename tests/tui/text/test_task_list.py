@@ -125,14 +125,11 @@ def test_a_short_id_is_shown_in_full(idents: tuple[str, ...], cells: int) -> Non
     assert task_columns(State.PENDING, 80, longest=longest)[0].width == cells
 
 
-@each(
-    ("ident", "text"),
-    [
-        ("20261120T094115Z-mail_send-261c374b", "261c374b"),
-        ("86ff9428-1d6e-4e0a-abcd-e182d06de09f", "d06de09f"),
-        ("13-organizer", "13-organizer"),
-    ],
-)
+@each(("ident", "text"), [
+    ("20261120T094115Z-mail_send-261c374b", "261c374b"),
+    ("86ff9428-1d6e-4e0a-abcd-e182d06de09f", "d06de09f"),
+    ("13-organizer", "13-organizer"),
+])  # fmt: skip
 def test_an_id_is_shortened_where_its_end_tells_it_apart(ident: str, text: str) -> None:
     """Ids that end in hexadecimal digits are shortened in lists and in log lines; names are not. Of
     a long queue's job the number is shown, not the last letters of the queue with it."""
