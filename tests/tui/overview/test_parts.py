@@ -141,7 +141,9 @@ async def test_keys_act_on_the_place_under_the_cursor() -> None:
         assert overview.message == "no cell to open"
         await overview.counts_ages()
         overview.press("enter")
-        assert overview.screen.targets.pop() == Target(keys.LIST, 1, State.PENDING, overview.ages.filter)
+        assert overview.screen.targets.pop() == Target(
+            keys.LIST, 1, State.PENDING, overview.ages.filter
+        )
 
         overview.parts.focus.activate(QUEUES)
         overview.press("enter", "c", "b", "4")
