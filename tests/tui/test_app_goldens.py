@@ -20,7 +20,6 @@ from tests.tui.screenshot_places import NAME, made_days
 from tests.tui.terminal.test_screen_cells_repaint import Shown, whole
 from tui.app import Console
 from tui.confirm.confirm_screen import ConfirmScreen
-from tui.key_tables import keys_on
 from tui.screens.base import BaseScreen
 from tui.screens.help import SCREEN_TITLES, HelpScreen
 from tui.text.lines import Line, width_of
@@ -173,11 +172,7 @@ async def test_screens_as_agreed(days: dict[str, Path], name: str, differences: 
         if name not in DIALOGS:
             await pilot.resize_terminal(80, 24)
             assert isinstance(screen, BaseScreen)
-            help = (key.description for key in keys_on(screen.KIND) if key.action == "help")
             await operator.step("?", HelpScreen, f"Keys of {SCREEN_TITLES[screen.KIND]} ")
-            await operator.step("this space page", *help)
-            assert operator.text.count("  ?  ") == 1
-            await operator.step("space z", "no matching keys; Esc closes")
 
 
 THEMES = themes.theme_names({})

@@ -11,7 +11,6 @@ import re
 import shlex
 import signal
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from tests.console_places import (
 )
 from tests.pseudo_terminals import Terminal
 from tests.pseudo_terminals import console as on_a_terminal
+from tests.tables import each
 from tui.key_tables import KEYS, keys_on
 from tui.locks.list_screen import LocksScreen
 from tui.log.screen import LogScreen
@@ -87,7 +87,8 @@ async def test_the_command_line_goes_everywhere(tmp_path: Path) -> None:
 
 
 async def test_the_command_line_takes_words_of_a_key() -> None:
-    """Ctrl-p opens it too; unknown words do nothing; a key without its words asks for them."""
+    """Ctrl-p opens it too; unknown words do nothing; a key without its words asks for them. The
+    palette never applies a plan; a verb opens one, an order sorts."""
     async with an_operator(a_place(a_memory(some_tasks()))) as operator:
         before = operator.console.theme_loader.name
         await say(operator, "theme nowhere")
@@ -100,6 +101,20 @@ async def test_the_command_line_takes_words_of_a_key() -> None:
         await operator.press("4")
         await say(operator, "filter unknown", key="ctrl+p")
         await operator.sees("filter unknown", "4 of 12")
+
+        await say(operator, "pending")
+        await operator.until(lambda: operator.queue.parts.state is State.PENDING)
+        await say(operator, "dlq")
+        await operator.until(lambda: operator.queue.parts.state is State.DEAD)
+        await say(operator, "sort tries")
+        await operator.until(lambda: operator.queue.parts.query.order == "attempts")
+        await operator.opens(PlanScreen, "R")
+        await operator.step(": apply", "no such command")
+        await operator.press("escape")
+        await say(operator, "locks")
+        await operator.opens(LocksScreen)
+        await say(operator, "purge")
+        await operator.opens(PlanScreen)
 
 
 def scope_of(screen: str, *sorts: str) -> PaletteScope:
@@ -124,7 +139,7 @@ row of another screen opens that screen."""
 COMMANDS = [(screen, *found) for screen, names in FOUND.items() for found in names.items()]
 
 
-@pytest.mark.parametrize(("screen", "typed", "name"), COMMANDS)
+@each(("screen", "typed", "name"), COMMANDS)
 def test_the_palette_finds_names_first(screen: str, typed: str, name: str) -> None:
     """States, screens, verbs, orders and themes are found by the begin of their name, then by a
     part of it, then by words of their description; nothing is listed twice."""
@@ -134,22 +149,6 @@ def test_the_palette_finds_names_first(screen: str, typed: str, name: str) -> No
     assert found[0].name == name
     assert len(found) == 1 or typed not in ("dlq", "undo")
     assert len({command.name for command in offered}) == len(offered)
-
-
-async def test_the_palette_opens_on_a_plan_and_orders_the_list() -> None:
-    """The palette never applies a plan; a verb opens one, an order sorts."""
-    async with an_operator(a_place(a_memory(some_tasks())), start_armed=True) as operator:
-        await say(operator, "dlq")
-        await operator.until(lambda: operator.queue.parts.state is State.DEAD)
-        await say(operator, "sort tries")
-        await operator.until(lambda: operator.queue.parts.query.order == "attempts")
-        await operator.opens(PlanScreen, "R")
-        await operator.step(": apply", "no such command")
-        await operator.press("escape")
-        await say(operator, "locks")
-        await operator.opens(LocksScreen)
-        await say(operator, "purge")
-        await operator.opens(PlanScreen)
 
 
 # Help
@@ -239,9 +238,11 @@ def test_copies_reach_the_terminal(spool: Path) -> None:
 # Plain text
 
 
-@contextmanager
-def plain_text(spool: Path) -> Iterator[tuple[Terminal, list[str], int]]:
-    """A queue whose screen was printed by `=`; its rows, and the bytes that were sent before."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_the_screen_as_plain_text(spool: Path, number: signal.Signals) -> None:
+    """`=` leaves the full screen, prints what it showed, and Enter comes back to it. It waits for
+    Enter and for signals, not for Enter alone."""
+    prompt = b"-- plain text; Enter returns --"
     with on_a_terminal("--open", "queue", str(spool)) as terminal:
         terminal.opens()
         terminal.shows("acts on")
@@ -249,41 +250,29 @@ def plain_text(spool: Path) -> Iterator[tuple[Terminal, list[str], int]]:
         terminal.until(lambda: [line[3:11] for line in terminal.screen.lines[5:10]] == ids)
         rows, before = terminal.screen.lines[5:10], len(terminal.said)
         terminal.send("=")
-        terminal.until(lambda: b"-- plain text; Enter returns --" in terminal.said)
-        yield terminal, rows, before
-
-
-def test_the_screen_as_plain_text(spool: Path) -> None:
-    """`=` leaves the full screen, prints what it showed, and Enter comes back to it."""
-    with plain_text(spool) as (terminal, rows, before):
+        terminal.until(lambda: prompt in terminal.said)
         printed = bytes(terminal.said[before:])
         outside = printed[printed.index(b"\x1b[?1049l") :]
         text = outside.decode().replace("\r", "")
         assert all(f"\n{line}\n" in text for line in rows)
         assert b"\x1b[3" not in outside.partition(b"tasks")[2]
-        sent_bytes = len(terminal.said)
+
+        before = len(terminal.said)
         terminal.send("\r")
-        terminal.until(lambda: b"\x1b[?1049h" in terminal.said[sent_bytes:])
+        terminal.until(lambda: b"\x1b[?1049h" in terminal.said[before:])
         terminal.shows("acts on", "pending 40")
-        terminal.send("\x03\x03")
-        assert terminal.end() == 0 and terminal.restored
-
-
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
-)
-def test_a_signal_ends_plain_text(number: signal.Signals, code: int, spool: Path) -> None:
-    """It waits for Enter and for signals, not for Enter alone."""
-    with plain_text(spool) as (terminal, *_):
+        before = len(terminal.said)
+        terminal.send("=")
+        terminal.until(lambda: prompt in terminal.said[before:])
         terminal.process.send_signal(number)
-        assert terminal.end() == code and terminal.restored
+        assert (terminal.end(), terminal.restored) == (128 + number, True)
 
 
 # Exports
 
 
-async def export(operator: ConsoleOperator, form: str = "csv") -> Path:
-    """Export with the keys, to the usual path in that form; where it is."""
+async def export(operator: ConsoleOperator, form: str = "csv") -> list[str]:
+    """Export with the keys, to the usual path in that form; the lines of the file."""
     await operator.step("e", "export to", ".csv", "Enter OK")
     if form != "csv":
         wrong = "expected a name ending in .csv or .jsonl"
@@ -291,13 +280,10 @@ async def export(operator: ConsoleOperator, form: str = "csv") -> Path:
         await operator.press("enter", "backspace", *form)
     await operator.step("enter", "rows in spooldeck-")
     (path,) = await asyncio.to_thread(lambda: list(Path().glob(f"spooldeck-*.{form}")))
-    return path
+    return (await asyncio.to_thread(path.read_text)).splitlines()
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl"])
-async def test_a_queue_is_exported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
-) -> None:
+async def test_a_queue_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`e` asks where to, and writes all that the tab and its filter show, in its order."""
     monkeypatch.chdir(tmp_path)
     memory = a_memory(some_tasks(dead=90))
@@ -305,12 +291,12 @@ async def test_a_queue_is_exported(
         await operator.press("4", "/", *"unknown", "enter", "o", "a")
         rows = operator.queue.widgets.list.rows
         await operator.until(lambda: rows.view.loaded and rows.view.total == 30)
-        path = await export(operator, form)
-        lines = (await asyncio.to_thread(path.read_text)).splitlines()
-    read = list(csv.DictReader(lines)) if form == "csv" else [json.loads(line) for line in lines]
+        as_csv = list(csv.DictReader(await export(operator)))
+        as_json = [json.loads(line) for line in await export(operator, "jsonl")]
     expected = [t for t in memory.tasks.values() if t.state is State.DEAD and "unknown" in t.error]
     expected.sort(key=lambda task: task.created)
-    assert [(row["id"], row["state"]) for row in read] == [(task.id, "dead") for task in expected]
+    for read in (as_csv, as_json):
+        assert [(row["id"], row["state"]) for row in read] == [(t.id, "dead") for t in expected]
 
 
 async def test_the_overview_is_exported(
@@ -322,8 +308,7 @@ async def test_the_overview_is_exported(
     async with an_operator(*places, first=keys.OVERVIEW) as operator:
         latest = [one.inspector for one in operator.console.sessions]
         await operator.until(lambda: all(one.latest.is_complete for one in latest))
-        text = await asyncio.to_thread((await export(operator, "jsonl")).read_text)
-    rows = [json.loads(line) for line in text.splitlines()]
+        rows = [json.loads(line) for line in await export(operator, "jsonl")]
     pending = [(row["place"], row["tasks"]["pending"]) for row in rows]
     assert pending == [(str(spool), 40), ("other", 40)]
 
@@ -409,7 +394,7 @@ async def test_a_long_first_scan_shows_its_progress_and_is_stopped() -> None:
 # Order and range
 
 
-ORDERS = (
+ORDERS: tuple[tuple[str, str, str, Callable[[Task], Any]], ...] = (
     ("k", "^KIND", "vKIND", lambda task: task.kind),
     ("a", "vAGE", "^AGE", lambda task: task.created),
     ("t", "^TRI", "vTRI", lambda task: task.attempts),
@@ -418,18 +403,18 @@ ORDERS = (
 )
 
 
-@pytest.mark.parametrize(("letter", "up", "down", "value"), ORDERS, ids=[o[0] for o in ORDERS])
-async def test_each_order(letter: str, up: str, down: str, value: Callable[[Task], Any]) -> None:
+async def test_each_order() -> None:
     """`o` and a letter order by a column, again the other way; the title of it says so."""
     memory = a_memory([a_task(n, State.DEAD, attempts=n * 7 % 5, rev="1") for n in range(12)])
     async with an_operator(a_place(memory)) as operator:
         await operator.press("4")
-        for mark, falls in ((up, False), (down, True)):
-            await operator.press("o")
-            await operator.until(lambda: "Order by" in operator.text)
-            assert bool(re.search(rf" {letter} [a-z ]+\(reverse\)", operator.text)) is falls
-            await operator.step(letter, QueueScreen, mark)
-            rows = operator.queue.widgets.list.rows
-            await operator.until(lambda: rows.view.loaded)  # noqa: B023
-            values = [value(memory.tasks["", task.id]) for task in rows.view.window.tasks]
-            assert values == sorted(values, reverse=falls)
+        for letter, up, down, value in ORDERS:
+            for mark, falls in ((up, False), (down, True)):
+                await operator.press("o")
+                await operator.until(lambda: "Order by" in operator.text)
+                assert bool(re.search(rf" {letter} [a-z ]+\(reverse\)", operator.text)) is falls
+                await operator.step(letter, QueueScreen, mark)
+                rows = operator.queue.widgets.list.rows
+                await operator.until(lambda: rows.view.loaded)  # noqa: B023
+                values = [value(memory.tasks["", task.id]) for task in rows.view.window.tasks]
+                assert values == sorted(values, reverse=falls), letter

@@ -33,7 +33,8 @@ async def click_on(operator: ConsoleOperator, text: str, *expected: Any) -> None
 
 
 async def test_a_click_selects_a_row_and_a_second_one_opens_it() -> None:
-    """A click on a title orders, again the other way; below the rows it does nothing."""
+    """A click on a title orders, again the other way; below the rows it does nothing. A click on
+    the name of a tab or of a part shows it."""
     async with an_operator(a_place(a_memory(some_tasks()))) as operator:
         rows = task_list(operator.console).rows
         await operator.until(lambda: rows.view.cursor.id)
@@ -49,6 +50,15 @@ async def test_a_click_selects_a_row_and_a_second_one_opens_it() -> None:
         assert rows.view.cursor.id != before
         assert isinstance(operator.console.screen, QueueScreen)
         await click_on(operator, rows.view.cursor.id[-8:], TaskScreen)
+
+        await operator.sees("files 1")
+        for title in ("files", "summary"):
+            await click_on(operator, title)
+            await operator.on_part(title)
+        await operator.opens(QueueScreen, "escape")
+        for name, state in (("dead", State.DEAD), ("problems", None), ("pending", State.PENDING)):
+            await click_on(operator, f"{name} ")
+            assert queue_of(operator.console).parts.state is state
 
 
 async def test_a_click_leads_from_the_overview() -> None:
@@ -72,18 +82,6 @@ async def test_a_click_on_a_pane_without_rows_leaves_the_focus(tmp_path: Path) -
         before = screen.parts.focus.pane
         await click_on(operator, "none in the last 24 hours")
         assert screen.parts.focus.pane == before
-
-
-async def test_a_click_switches_tabs_and_parts() -> None:
-    """A click on the name of a tab or of a part shows it."""
-    async with an_operator(a_place(a_memory(some_tasks()))) as operator:
-        for name, state in (("dead", State.DEAD), ("problems", None), ("pending", State.PENDING)):
-            await click_on(operator, f"{name} ")
-            assert queue_of(operator.console).parts.state is state
-        await operator.step("enter", TaskScreen, "files 1")
-        for title in ("files", "summary"):
-            await click_on(operator, title)
-            await operator.on_part(title)
 
 
 async def test_a_click_on_a_hint_presses_its_key() -> None:

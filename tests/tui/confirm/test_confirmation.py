@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
-
-import pytest
 
 from engine.store import Unavailable
 from tests.console_operator import ConsoleOperator, an_operator, clock_of
 from tests.console_places import a_memory, a_place, a_task
+from tests.tables import each
 from tui.confirm.action_screen import Action, ActionScreen, Fact, Reason, show_action, why_outdated
 from tui.confirm.confirmation import REASON_REQUIRED, Confirmation, Press
 from tui.queue.screen import QueueScreen
@@ -61,7 +58,13 @@ def test_y_applies_what_asks_for_no_digits() -> None:
 
 
 def test_only_the_whole_number_applies() -> None:
-    """Each right digit is kept, a wrong one discards all; `y` names the number."""
+    """Each right digit is kept and shown, a wrong one discards all; `y` names the number. Arming
+    discards the digits, which were typed for the other mode, and the prompt names its key; a pasted
+    `!` changes nothing."""
+
+    def prompt() -> str:
+        return "".join(text for text, _ in confirmation.prompt("type 42", "purge", 80))
+
     confirmation = make_confirmation(Subject(expected_digits="42"))
     assert confirmation.yes(TYPED) == "type the count to confirm: 42"
     assert (confirmation.digit("4", TYPED), confirmation.typed) == ("", "4")
@@ -71,20 +74,25 @@ def test_only_the_whole_number_applies() -> None:
     assert confirmation.digit("2", TYPED) is None
     assert confirmation.typed == ""
 
+    confirmation.digit("4", TYPED)
+    assert confirmation.arm(TYPED._replace(is_pasted=True)) == PASTED
+    assert (confirmation.typed, confirmation.disabled_actions) == ("4", set())
+    assert prompt() == " type 42: [4_]"
+    assert confirmation.arm(TYPED) == ""
+    assert (confirmation.typed, confirmation.disabled_actions) == ("", {"yes", "digit"})
+    assert prompt() == " OBSERVE: ! arms writes (the plan stays open)"
 
-@pytest.mark.parametrize(
-    ("press", "subject", "is_armed", "why"),
-    [
-        (TYPED._replace(is_pasted=True), Subject(settled="empty"), False, PASTED),
-        (TYPED._replace(is_early=True), Subject(settled="empty"), False, TOO_EARLY),
-        (TYPED, Subject(settled="empty"), False, "empty"),
-        (TYPED, Subject(takes_reason=True), False, REASON_REQUIRED),
-        (TYPED, Subject(), False, "OBSERVE: press ! first (arms writes for 15 min)"),
-        (Press(59, 24), Subject(wait="logs"), True, "needs 60x15: scope off screen"),
-        (Press(80, 14), Subject(wait="logs"), True, "needs 60x15: scope off screen"),
-        (Press(60, 15), Subject(wait="logs"), True, "logs"),
-    ],
-)
+
+@each(("press", "subject", "is_armed", "why"), [
+    (TYPED._replace(is_pasted=True), Subject(settled="empty"), False, PASTED),
+    (TYPED._replace(is_early=True), Subject(settled="empty"), False, TOO_EARLY),
+    (TYPED, Subject(settled="empty"), False, "empty"),
+    (TYPED, Subject(takes_reason=True), False, REASON_REQUIRED),
+    (TYPED, Subject(), False, "OBSERVE: press ! first (arms writes for 15 min)"),
+    (Press(59, 24), Subject(wait="logs"), True, "needs 60x15: scope off screen"),
+    (Press(80, 14), Subject(wait="logs"), True, "needs 60x15: scope off screen"),
+    (Press(60, 15), Subject(wait="logs"), True, "logs"),
+])  # fmt: skip
 def test_the_first_reason_is_said(press: Press, subject: Subject, is_armed: bool, why: str) -> None:
     """How the key came, then what is settled, then the mode, the size, what is still loading."""
     confirmation = make_confirmation(subject, is_armed=is_armed, requires_reason=True)
@@ -99,27 +107,6 @@ def test_a_reason_that_is_given_is_required_no_longer() -> None:
     assert "arm" not in confirmation.absent_actions
     confirmation.reason = "drill"
     assert confirmation.yes(TYPED) is None
-
-
-def test_arming_discards_the_digits() -> None:
-    """The digits were typed for the other mode; a pasted `!` changes nothing."""
-    confirmation = make_confirmation(Subject(expected_digits="42"))
-    confirmation.digit("4", TYPED)
-    assert confirmation.arm(TYPED._replace(is_pasted=True)) == PASTED
-    assert (confirmation.typed, confirmation.disabled_actions) == ("4", set())
-    assert confirmation.arm(TYPED) == ""
-    assert (confirmation.typed, confirmation.disabled_actions) == ("", {"yes", "digit"})
-
-
-def test_the_prompt_has_a_place_for_each_digit() -> None:
-    """The digits typed so far are in it; in OBSERVE it names the key that arms."""
-    confirmation = make_confirmation(Subject(expected_digits="42"))
-    confirmation.digit("4", TYPED)
-    prompt = "".join(text for text, _ in confirmation.prompt("type 42", "purge", 80))
-    assert prompt == " type 42: [4_]"
-    confirmation.arm(TYPED)
-    prompt = "".join(text for text, _ in confirmation.prompt("type 42", "purge", 80))
-    assert prompt == " OBSERVE: ! arms writes (the plan stays open)"
 
 
 def test_a_plan_is_outdated_by_the_first_fact_with_another_value() -> None:
@@ -173,20 +160,21 @@ class SlowAction(Action):
         return "acted", "ok"
 
 
-@asynccontextmanager
-async def opened(action: Action) -> AsyncIterator[tuple[ConsoleOperator, ActionScreen]]:
-    """The screen of an action above a queue."""
-    async with an_operator(a_place(a_memory([a_task(1)]))) as operator:
-        below = await operator.opens(QueueScreen)
-        show_action(below, action, below.session, below.context)
-        screen = await operator.opens(ActionScreen)
-        await operator.sees("type" if action.expected_digits else "y to act")
-        yield operator, screen
+async def show(operator: ConsoleOperator, action: Action) -> ActionScreen:
+    """Open the screen of an action above the queue."""
+    below = await operator.opens(QueueScreen)
+    show_action(below, action, below.session, below.context)
+    screen = await operator.opens(ActionScreen)
+    await operator.sees("type" if action.expected_digits else "y to act")
+    return screen
 
 
 async def test_what_is_applied_under_another_screen_is_applied_once() -> None:
-    """It closes only itself, when it is on top again; until then no key applies it again."""
-    async with opened(action := SlowAction()) as (operator, screen):
+    """It closes only itself, when it is on top again; until then no key applies it again. The
+    result of a screen that was left is said on the one below; a reason why it failed is shown on
+    its screen, which stays open, and it can be applied again."""
+    async with an_operator(a_place(a_memory([a_task(1)]))) as operator:
+        screen = await show(operator, action := SlowAction())
         await operator.opens(HelpScreen, "y", "?")
         action.may_end.set()
         await operator.until(lambda: screen.outcome[0])
@@ -195,22 +183,16 @@ async def test_what_is_applied_under_another_screen_is_applied_once() -> None:
         await operator.step("escape", QueueScreen, "acted")
         assert action.times_applied == 1
 
+        for error, message in (("no room", "not done: no room"), ("", "acted")):
+            await show(operator, action := SlowAction())
+            action.error = error
+            await operator.press("y")
+            await operator.opens(QueueScreen, "escape")
+            action.may_end.set()
+            await operator.sees(message)
+            assert isinstance(operator.console.screen, QueueScreen)
 
-@pytest.mark.parametrize(("error", "message"), [("", "acted"), ("no room", "not done: no room")])
-async def test_the_result_of_a_screen_that_was_left_is_shown(error: str, message: str) -> None:
-    """The screen below stays, and says how it ended."""
-    async with opened(action := SlowAction()) as (operator, _):
-        action.error = error
-        await operator.press("y")
-        await operator.opens(QueueScreen, "escape")
-        action.may_end.set()
-        await operator.sees(message)
-        assert isinstance(operator.console.screen, QueueScreen)
-
-
-async def test_what_failed_can_be_applied_again() -> None:
-    """The reason is shown on its screen, which stays open."""
-    async with opened(action := SlowAction()) as (operator, _):
+        await show(operator, action := SlowAction())
         action.error = "no room"
         action.may_end.set()
         await operator.step("y", ActionScreen, "not done: no room")
@@ -220,8 +202,10 @@ async def test_what_failed_can_be_applied_again() -> None:
 
 
 async def test_digits_of_an_outdated_action_are_discarded() -> None:
-    """A fact that changed refuses it; when it is as before, the digits are typed from the start."""
-    async with opened(action := SlowAction("42")) as (operator, screen):
+    """A fact that changed refuses it; when it is as before, the digits are typed from the start.
+    After the seconds of a message the next step is shown again in its place."""
+    async with an_operator(a_place(a_memory([a_task(1)]))) as operator:
+        screen = await show(operator, action := SlowAction("42"))
         await operator.press("4")
         action.value = 2
         await operator.sees("plan outdated: the value changed: 2; Esc, then open it again")
@@ -229,11 +213,6 @@ async def test_digits_of_an_outdated_action_are_discarded() -> None:
         await operator.sees("type the PID 42 to act: [__]")
         await operator.press("2")
         assert (screen.confirmation.typed, action.times_applied) == ("", 0)
-
-
-async def test_a_message_of_a_confirmation_ends() -> None:
-    """After its seconds the next step is shown again in its place."""
-    async with opened(SlowAction("42")) as (operator, _):
         await operator.step("7", ActionScreen, "7 is not the PID")
         clock_of(operator).now += MESSAGE_SECONDS
         await operator.until(lambda: "7 is not the PID" not in operator.text)

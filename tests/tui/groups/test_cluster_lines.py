@@ -18,6 +18,7 @@ from engine.text.error_pattern import fold_error, pattern_name
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import a_memory, a_task, disk_place, make_spool
 from tests.nftban_queues import Run
+from tests.tables import each
 from tui.cli.print.groups import read_failed
 from tui.groups.screen import ClustersScreen
 from tui.plan.screen import PlanScreen
@@ -138,16 +139,13 @@ async def test_the_command_line_follows_the_log(spool: Spool, spooldeck: Run) ->
 FAILING = {State.PENDING, State.ACTIVE, State.HELD, State.DEAD, State.TRASH}
 
 
-@pytest.mark.parametrize(
-    ("word", "destination", "states"),
-    [
-        (None, "", FAILING),
-        ("dead", "", {State.DEAD}),
-        (None, "a.example", {*State}),
-        ("dead", "a.example", {State.DEAD, State.DONE}),
-        ("done", "a.example", {State.DONE}),
-    ],
-)
+@each(("word", "destination", "states"), [
+    (None, "", FAILING),
+    ("dead", "", {State.DEAD}),
+    (None, "a.example", {*State}),
+    ("dead", "a.example", {State.DEAD, State.DONE}),
+    ("done", "a.example", {State.DONE}),
+])  # fmt: skip
 def test_clusters_read_few_states(word: str | None, destination: str, states: set[State]) -> None:
     """The command reads the states it shows; finished tasks only for a destination."""
     tasks = [Task(f"in {at}", "job", at, 1.0, destination=destination, queue=at) for at in State]

@@ -31,6 +31,7 @@ from tui.groups import group_lines
 from tui.groups.group_lines import group_table, group_values
 from tui.groups.parts import GroupParts, TaskGroups
 from tui.groups.screen import GROUP_ROWS, GroupsScreen
+from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.console_context import Arming, ConsoleContext
@@ -67,20 +68,20 @@ async def groups(tasks: list[Task], *before: str, **more: Any) -> AsyncIterator[
         yield operator
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
-async def test_a_line_is_a_group(size: tuple[int, int]) -> None:
+async def test_a_line_is_a_group() -> None:
     """Each line has the counts of a group, the largest first; a wide screen has more columns."""
-    async with groups(mails(), size=size) as operator:
-        await operator.sees(
-            "Groups 2, tasks 11", "OLDEST", "NEXT", "ERROR", "[queue] kind destination"
-        )
-        slow, fast = operator.rows.splitlines()
-        assert slow.split()[:2] == ["slow", "7"] and fast.split()[:2] == ["fast", "4"]
-        assert "550 5.1.1 user unk" in slow
-        assert ("DEAD" in operator.text) == (size[0] > 80)
-        await operator.sees("next Enter shows 3 tasks in pending", "acts on 3 pending in slow")
-        await operator.sees("pending 3, newest first", "last error")
-        operator.assert_inert()
+    async with groups(mails(), size=(200, 60)) as operator:
+        for width, height in ((200, 60), (120, 40), (80, 24)):
+            await operator.pilot.resize_terminal(width, height)
+            await operator.until(lambda: ("DEAD" in operator.text) == (width > 80))  # noqa: B023
+            titles = ("OLDEST", "NEXT", "ERROR", "[queue] kind destination")
+            await operator.sees("Groups 2, tasks 11", *titles)
+            slow, fast = operator.rows.splitlines()
+            assert slow.split()[:2] == ["slow", "7"] and fast.split()[:2] == ["fast", "4"]
+            assert "550 5.1.1 user unk" in slow
+            await operator.sees("next Enter shows 3 tasks in pending", "acts on 3 pending in slow")
+            await operator.sees("pending 3, newest first", "last error")
+            operator.assert_inert()
 
 
 async def test_groups_of_an_unavailable_place_are_unknown(tmp_path: Path) -> None:
@@ -107,41 +108,46 @@ def a_flood() -> list[Task]:
     return tasks
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_the_alert_of_a_flood_leads_to_its_sender(size: tuple[int, int]) -> None:
+async def test_the_alert_of_a_flood_leads_to_its_sender() -> None:
     """Enter on the alert leads to the sender with most mail, whose mails a verb acts on."""
     place = a_place(a_memory(a_flood()))
-    async with an_operator(place, clock=lambda: NOW, size=size, first=keys.OVERVIEW) as operator:
-        await operator.sees("news@shop.example: 450 of 601", "Enter groups")
-        rows = operator.console.screen.query_one("#alerts", Picker).rows
-        (at,) = (at for at, row in enumerate(rows) if "news@shop" in words([row.line]))
-        await operator.press(*["j"] * at)
-        group = ("Groups 2, tasks 601", "[sender]", "acts on 450 pending in news@shop")
-        await operator.step("enter", GroupsScreen, *group)
-        await operator.step("H", PlanScreen, "type 450 to hold 450")
-        mails = ("from=news@shop.example", "450 of 601", "FROM", "TO")
-        await operator.step("escape enter", QueueScreen, *mails)
+    async with an_operator(place, clock=lambda: NOW, first=keys.OVERVIEW) as operator:
+        for size in ((80, 24), (120, 40)):
+            await operator.pilot.resize_terminal(*size)
+            await operator.sees("news@shop.example: 450 of 601", "Enter groups")
+            rows = operator.console.screen.query_one("#alerts", Picker).rows
+            (at,) = (at for at, row in enumerate(rows) if "news@shop" in words([row.line]))
+            await operator.press("g", *["j"] * at)
+            group = ("Groups 2, tasks 601", "[sender]", "acts on 450 pending in news@shop")
+            await operator.step("enter", GroupsScreen, *group)
+            await operator.step("H", PlanScreen, "type 450 to hold 450")
+            mails = ("from=news@shop.example", "450 of 601", "FROM", "TO")
+            await operator.step("escape enter", QueueScreen, *mails)
+            await operator.opens(OverviewScreen, "1")
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_unread_accounts_are_said_where_accounts_are_used(size: tuple[int, int]) -> None:
+async def test_unread_accounts_are_said_where_accounts_are_used() -> None:
     """Where accounts are shown or filtered by, it is said how many are not read."""
     unread = "accounts of 151 of 601 read"
     tasks = [task._replace(account=task.account or None) for task in a_flood()]
     place = a_place(a_memory(tasks), lock=None, listed_at=lambda: NOW - 34)
     place = place._replace(unread_accounts=lambda: unread)
-    async with an_operator(place, clock=lambda: NOW, size=size, first=keys.OVERVIEW) as operator:
+    async with an_operator(place, clock=lambda: NOW, first=keys.OVERVIEW) as operator:
         await operator.sees("pending recipients by destination")
         for by in ("sender", "sender-domain", f"account; {unread}"):
             await operator.step("x", f"pending by {by}")
         await operator.sees("ann 151")
+        await operator.pilot.resize_terminal(120, 40)
+        await operator.sees(f"pending by account; {unread}", "ann 151")
         await operator.step("2", QueueScreen, "listed 34s")
         assert "accounts of" not in operator.text
         await operator.step("/ account:ann enter", unread, "151 of 601")
         await operator.step("escape b", GroupsScreen, "[sender]")
         for title in ("SENDER-DOMAIN", "ACCOUNT"):
             await operator.step("l", f"{title} ALL")
-        await operator.sees("Groups 1, tasks 151", f"({unread})")
+        for size in ((120, 40), (80, 24)):
+            await operator.pilot.resize_terminal(*size)
+            await operator.sees("Groups 1, tasks 151", f"({unread})")
 
 
 async def test_destinations_of_mail_count_recipients() -> None:

@@ -30,6 +30,7 @@ from tests.console_places import (
 )
 from tests.engine.monitor.test_alerts import a_stale_lock, write_task
 from tests.lock_processes import later
+from tests.tables import each
 from tests.tui.asked_screen import AskedRowsScreen
 from tui import mouse
 from tui.locks import list_lines as view
@@ -185,7 +186,7 @@ def parts_of(screen: AskedRowsScreen, *names: str, read_only: bool = False) -> L
     return LocksParts((sessions or [PlaceSession(none, clock)])[0], context, screen, sessions)
 
 
-@pytest.mark.parametrize("key", ["enter", "U", "W"])
+@each("key", ["enter", "U", "W"])
 def test_a_key_without_a_lock_says_so(key: str) -> None:
     """Where no place has a lock, and on a row that left, its hint is grey and nothing opens."""
     screen = AskedRowsScreen()

@@ -27,12 +27,14 @@ from tests.console_places import (
     a_place,
     a_stuck_lock,
     a_task,
+    loaded,
     make_spool,
     put_file,
     queue_of,
     recover_command,
     some_tasks,
 )
+from tests.tables import each
 from tests.tui.screenshot_places import hanging
 from tests.tui.workers_with_lock import HOLDER, Starter, children, open_lock, tasks_in, wired
 from tui.confirm.action_screen import ActionScreen
@@ -209,17 +211,14 @@ async def test_only_the_right_pid_frees_it(tmp_path: Path, holders: tuple[int, .
 # ---- never another lock than the one that was seen
 
 
-@pytest.mark.parametrize(
-    ("fields", "withdraws"),
-    [
-        ({"pid": 815, "identity": "2.bb"}, True),
-        ({"identity": "2.bb"}, True),
-        ({"verdict": Verdict.HELD}, True),
-        ({"signal_refusal": "PID 4711 runs under several uids"}, True),
-        (LockEvidence(Verdict.FREE, reason="no lock file")._asdict(), True),
-        ({"age": 2880.0, "reason": "silent for 2880 s"}, False),
-    ],
-)
+@each(("fields", "withdraws"), [
+    ({"pid": 815, "identity": "2.bb"}, True),
+    ({"identity": "2.bb"}, True),
+    ({"verdict": Verdict.HELD}, True),
+    ({"signal_refusal": "PID 4711 runs under several uids"}, True),
+    (LockEvidence(Verdict.FREE, reason="no lock file")._asdict(), True),
+    ({"age": 2880.0, "reason": "silent for 2880 s"}, False),
+])  # fmt: skip
 def test_which_change_withdraws_a_plan(fields: dict[str, Any], withdraws: bool) -> None:
     """Another claim, verdict or doubt withdraws a plan; evidence that grows older does not."""
     assert bool(why_outdated(STUCK, STUCK._replace(**fields))) is withdraws
@@ -246,20 +245,18 @@ async def test_a_withdrawn_plan_does_not_come_back(tmp_path: Path) -> None:
 # ---- where nothing is offered
 
 
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"lock": a_stuck_lock}, "no recovery command"),
-        ({"lock": None, "recovery_command": ("true",)}, "this place has no lock"),
-    ],
-)
-async def test_a_place_whose_lock_cannot_be_freed(fields: dict[str, object], why: str) -> None:
+async def test_a_place_whose_lock_cannot_be_freed() -> None:
     """Where there is no lock, or no command for it, `U` is no hint and says why."""
-    async with an_operator(a_place(a_memory([]), **fields)) as operator:
-        assert " U" not in operator.line("lock")
-        await operator.press("U")
-        assert why in operator.line("scope")
-        assert not isinstance(operator.console.screen, LockScreen)
+    stuck = a_place(a_memory([]), name="/srv/stuck", lock=a_stuck_lock)
+    without = a_place(a_memory([]), lock=None, recovery_command=("true",))
+    async with an_operator(stuck, without) as operator:
+        for why in ("no recovery command", "this place has no lock"):
+            assert " U" not in operator.line("lock")
+            await operator.press("U")
+            assert why in operator.line("scope")
+            assert not isinstance(operator.console.screen, LockScreen)
+            await operator.press("]")
+            await loaded(operator.pilot)
 
 
 NOTHING = {
@@ -400,7 +397,7 @@ def said(*lines: str) -> list[OutputLine]:
     return [OutputLine(text, float(second)) for second, text in enumerate(lines)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("lines", "running", "words"),
     [
         ((), True, "to do to do to do to do to do to do"),

@@ -147,17 +147,6 @@ async def test_the_end_of_all_logs_by_time(tmp_path: Path) -> None:
         assert operator.line("status").split() == ["FOLLOW", "level", "all", "3", "lines"]
 
 
-async def test_what_comes_is_shown(tmp_path: Path) -> None:
-    """New lines appear below; one that is torn is shown so, and whole when its end comes."""
-    async with a_log(tmp_path, some_lines()) as operator:
-        operator.add(line(1, "new one") + "[2026-11-20 09:")
-        await operator.until(lambda: "incomplete" in operator.shown[-1])
-        assert operator.shown[-2].endswith("new one")
-        operator.add("42:10] [WARN] torn no more\n")
-        await operator.until(lambda: "torn no more" in operator.shown[-1])
-        assert operator.shown[-2:] == ["  09:42:09 I new one", "▶ 09:42:10 W torn no more"]
-
-
 async def test_a_log_elsewhere_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The status line has the time of the copy, or why there is none."""
     monkeypatch.setattr(parts, "FETCH_SECONDS", 0.01)
@@ -193,11 +182,12 @@ async def test_a_covered_log_is_not_copied(tmp_path: Path, monkeypatch: pytest.M
 
 
 async def test_scrolling_up_pauses_and_counts(tmp_path: Path) -> None:
-    """Up pauses: lines stay, new ones are counted, and reached by moving down; f follows."""
+    """Up pauses: lines stay, new ones are counted, and reached by moving down; f follows. New lines
+    appear below; one that is torn is shown so, and whole when its end comes."""
     async with a_log(tmp_path, some_lines(30)) as operator:
         await operator.press("k", "k")
         before = operator.shown
-        operator.add("".join(line(n, f"new {n}") for n in range(50)))
+        operator.add("".join(line(n - 60, f"new {n}") for n in range(50)))
         await operator.until(lambda: "50 new" in operator.line("status"))
         assert operator.shown == before
         seen = []
@@ -208,6 +198,13 @@ async def test_scrolling_up_pauses_and_counts(tmp_path: Path) -> None:
         await operator.press("f")
         assert operator.selected_text == "new 49"
         assert "FOLLOW" in operator.line("status")
+
+        operator.add(line(1, "new one") + "[2026-11-20 09:")
+        await operator.until(lambda: "incomplete" in operator.shown[-1])
+        assert operator.shown[-2].endswith("new one")
+        operator.add("42:10] [WARN] torn no more\n")
+        await operator.until(lambda: "torn no more" in operator.shown[-1])
+        assert operator.shown[-2:] == ["  09:42:09 I new one", "▶ 09:42:10 W torn no more"]
 
 
 async def test_a_log_that_comes_and_goes(tmp_path: Path) -> None:
@@ -226,15 +223,12 @@ async def test_a_log_that_comes_and_goes(tmp_path: Path) -> None:
         await operator.until(lambda: "mail" not in operator.line("word"))
 
 
-@pytest.mark.parametrize(
-    ("logs", "text"),
-    [
-        ((), "this place has no log"),
-        ((None,), "no log yet: queue.log does not exist; the first operation creates it"),
-        (("",), "nothing logged yet"),
-        ((b"loop",), "no readable log: queue.log: Too many levels"),
-    ],
-)
+@pytest.mark.parametrize(("logs", "text"), [
+    ((), "this place has no log"),
+    ((None,), "no log yet: queue.log does not exist; the first operation creates it"),
+    (("",), "nothing logged yet"),
+    ((b"loop",), "no readable log: queue.log: Too many levels"),
+])  # fmt: skip
 async def test_why_it_is_empty(tmp_path: Path, logs: tuple[str | bytes | None], text: str) -> None:
     """Only where a log can be read and is empty is it said that nothing was logged; where it cannot
     be read, what helps is said, and no key is offered that has no line to act on."""
@@ -251,21 +245,11 @@ async def test_why_it_is_empty(tmp_path: Path, logs: tuple[str | bytes | None], 
         assert not {"Enter task", "filter", "error", "time"} & {*hints.split("  ")}
 
 
-async def test_the_search_text_is_marked(tmp_path: Path) -> None:
-    """Each occurrence of the search text is marked, in any case, and only that."""
-    log = line(1, "Try again, TRY again") + line(2, "no")
-    async with a_log(tmp_path, log, size=(120, 40)) as operator:
-        await operator.press("k")
-        await operator.ask("/", '"try again"')
-        runs = [run for y in range(operator.pane.size.height) for run in operator.pane.page.line(y)]
-        marked = [text for text, style in runs if style.startswith(view.HIT_STYLE)]
-        assert marked == ["Try again", "TRY again"]
-
-
 async def test_the_next_step_is_the_task_of_the_line(tmp_path: Path) -> None:
-    """The line above the hints has the task and its state now; t shows only its lines."""
-    log = line(1, f"Task failed: {TASK.id} (x)") + line(2, "other") + line(3, f"sent {TASK.id}")
-    async with a_log(tmp_path, log, size=(120, 40)) as operator:
+    """The line above the hints has the task and its state now; t shows only its lines. Each
+    occurrence of the search text is marked, in any case, and only that."""
+    log = line(1, f"Task failed: {TASK.id} (x)") + line(2, "Try again, TRY again")
+    async with a_log(tmp_path, log + line(3, f"sent {TASK.id}"), size=(120, 40)) as operator:
         step = f"Enter opens task {TASK.id[-8:]}: "
         await operator.until(lambda: f"{step}pending" in operator.line("word"))
         assert operator.line("word").endswith("at 09:42:11")
@@ -273,7 +257,12 @@ async def test_the_next_step_is_the_task_of_the_line(tmp_path: Path) -> None:
             (found,) = (one for one in store.scan([TASK.id]) if isinstance(one, Task))
             store.swap(found, verbs.hold(found, NOW))
         await operator.until(lambda: f"{step}held" in operator.line("word"))
-        await operator.press("t")
+        await operator.press("g")
+        await operator.ask("/", '"try again"')
+        runs = [run for y in range(operator.pane.size.height) for run in operator.pane.page.line(y)]
+        marked = [text for text, style in runs if style.startswith(view.HIT_STYLE)]
+        assert marked == ["Try again", "TRY again"]
+        await operator.press("G", "t")
         assert len(operator.shown) == 2
         await operator.ask("&", "nothing")
         assert "Esc shows all lines" in operator.line("word")
@@ -308,7 +297,9 @@ MOTIONS |= {"g pagedown pageup": 0, "g end": 299}
 
 
 async def test_motions(tmp_path: Path) -> None:
-    """Each key moves by what it says, over the whole log; an edge moves the view by a third."""
+    """Each key moves by what it says, over the whole log; an edge moves the view by a third. `/`
+    looks on from here, n further, N back; what is not found is said. `@` goes to the first line
+    since then; later than all lines, to the last one."""
     async with a_log(tmp_path, some_lines()) as operator:
         for pressed, number in MOTIONS.items():
             await operator.press("f", *pressed.split())
@@ -321,12 +312,34 @@ async def test_motions(tmp_path: Path) -> None:
             tops.append(operator.shown[0].split()[-1])
         assert list(dict.fromkeys(tops)) == ["0.", "6.", "12."]
 
+        await operator.press("g")
+        await operator.ask("/", "7.")
+        found = [operator.selected_text]
+        for key in ("n", "N"):
+            await operator.press(key)
+            found.append(operator.selected_text)
+        assert found == ["line 7.", "line 17.", "line 7."]
+        await operator.press("N")
+        assert "not found above" in operator.line("word")
+        await operator.press("G", "n")
+        assert "not found below" in operator.line("word")
+
+        for when, text, message in (
+            ("-15m", "line 100.", "first line since 2026-11-20 09:27:08"),
+            ("2030-01-01", "line 299.", "last line before it"),
+        ):
+            await operator.ask("@", when)
+            assert operator.selected_text == text and message in operator.line("word")
+        assert "PAUSED" in operator.line("status")
+
 
 # What is shown
 
 
-async def test_no_excluded_line_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a level is looked for, no other line is shown; back, none is counted again."""
+async def test_only_lines_that_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a level is looked for, no other line is shown; back, none is counted again. `&` shows
+    only lines that match, and says so; a pattern that is not whole is said where, and Enter does
+    nothing. Where nothing is left, that is said; Esc shows all again, and then leaves."""
     async with a_log(tmp_path, some_lines()) as operator:
         screen, held = operator.screen, threading.Event()
         counted, searching = screen.parts.counter.counts, screen.parts.reader._thread.run
@@ -347,12 +360,6 @@ async def test_no_excluded_line_is_shown(tmp_path: Path, monkeypatch: pytest.Mon
         assert screen.parts.counter.counts is counted
         assert "300 lines" in operator.line("status")
 
-
-async def test_only_lines_that_match(tmp_path: Path) -> None:
-    """`&` shows only lines that match, and says so; a pattern that is not whole is said where, and
-    Enter does nothing. Where nothing is left, that is said; Esc shows all again, and then leaves.
-    """
-    async with a_log(tmp_path, some_lines()) as operator:
         question = await operator.opens(AskScreen, "&")
         await operator.pilot.press("~", "(", "enter")
         assert operator.console.screen is question
@@ -369,34 +376,6 @@ async def test_only_lines_that_match(tmp_path: Path) -> None:
         await operator.until(lambda: "0 of 300" in operator.line("status"))
         assert operator.shown == ["   no matching lines (Esc clears, - lowers the level)"]
         await operator.step("escape escape", QueueScreen)
-
-
-async def test_searching(tmp_path: Path) -> None:
-    """`/` looks on from here, n further, N back; what is not found is said."""
-    async with a_log(tmp_path, some_lines()) as operator:
-        await operator.press("g")
-        await operator.ask("/", "7.")
-        found = [operator.selected_text]
-        for key in ("n", "N"):
-            await operator.press(key)
-            found.append(operator.selected_text)
-        assert found == ["line 7.", "line 17.", "line 7."]
-        await operator.press("N")
-        assert "not found above" in operator.line("word")
-        await operator.press("G", "n")
-        assert "not found below" in operator.line("word")
-
-
-async def test_going_to_a_time(tmp_path: Path) -> None:
-    """`@` goes to the first line since then; later than all lines, to the last one."""
-    async with a_log(tmp_path, some_lines(1000, -1000)) as operator:
-        for when, text, message in (
-            ("-5m", "line 700.", "first line since 2026-11-20 09:37:08"),
-            ("2030-01-01", "line 999.", "last line before it"),
-        ):
-            await operator.ask("@", when)
-            assert operator.selected_text == text and message in operator.line("word")
-        assert "PAUSED" in operator.line("status")
 
 
 async def test_stamps_and_wrapping(tmp_path: Path) -> None:
@@ -511,25 +490,17 @@ def test_quiet_gaps() -> None:
 
 
 COUNTED = LogStatus(False, 12, WARN, words="421|lock", matching=118, lines=9204, counted=True)
+WRAPPED = COUNTED._replace(following=True, new=0, level=DEBUG, counted=False, wrap=True)
 
 
-@each(
-    ("log_status", "text"),
-    [
-        (LogStatus(), "FOLLOW level all 0 lines so far"),
-        (
-            LogStatus(uncounted_bytes=963 << 20, matching=7, lines=8),
-            "FOLLOW level all 963 MiB, lines not counted",
-        ),
-        (COUNTED, "PAUSED 12 new level warn+ & 421|lock 118 of 9,204 lines"),
-        (
-            COUNTED._replace(
-                following=True, new=0, level=DEBUG, counted=False, wrap=True, search_text="y"
-            ),
-            "FOLLOW level all & 421|lock / y w wrap 118 of 9,204 so far",
-        ),
-    ],
-)
+@each(("log_status", "text"), [
+    (LogStatus(), "FOLLOW level all 0 lines so far"),
+    (LogStatus(uncounted_bytes=963 << 20, matching=7, lines=8),
+     "FOLLOW level all 963 MiB, lines not counted"),
+    (COUNTED, "PAUSED 12 new level warn+ & 421|lock 118 of 9,204 lines"),
+    (WRAPPED._replace(search_text="y"),
+     "FOLLOW level all & 421|lock / y w wrap 118 of 9,204 so far"),
+])  # fmt: skip
 def test_the_status_says_what_is_hidden(log_status: LogStatus, text: str) -> None:
     """The status names each level, pattern and count that keeps lines from the screen."""
     assert " ".join(words([view.status_line(log_status, 80)]).split()) == text
@@ -538,17 +509,14 @@ def test_the_status_says_what_is_hidden(log_status: LogStatus, text: str) -> Non
 SERVER_IDS = ("4D9752DA018", "4jbqgC5jmFzRbcm", "1xX5UE-0003Hr-2I", "1xX5vI-000000008F7-2KwE")
 
 
-@each(
-    ("text", "ids"),
-    [
-        (f"Task completed: {TASK.id}", [TASK.id]),
-        ("MAIL_SEND_RESULT task_id=abc:17 status=failed", ["abc:17"]),
-        (f"x {TASK.id}, and id=other", [TASK.id]),
-        ("a b c", []),
-        *((f"mx1 mta/smtp[26429]: {id}: to=<a@example.test>", [id]) for id in SERVER_IDS),
-        *((f"{id} == a@example.test R=r T=t defer (111): refused", [id]) for id in SERVER_IDS),
-    ],
-)
+@each(("text", "ids"), [
+    (f"Task completed: {TASK.id}", [TASK.id]),
+    ("MAIL_SEND_RESULT task_id=abc:17 status=failed", ["abc:17"]),
+    (f"x {TASK.id}, and id=other", [TASK.id]),
+    ("a b c", []),
+    *((f"mx1 mta/smtp[26429]: {id}: to=<a@example.test>", [id]) for id in SERVER_IDS),
+    *((f"{id} == a@example.test R=r T=t defer (111): refused", [id]) for id in SERVER_IDS),
+])  # fmt: skip
 def test_ids_in_a_line(text: str, ids: list[str]) -> None:
     """What looks like a task's id comes before what is only named like one."""
     assert list(view.possible_ids(text))[:1] == ids

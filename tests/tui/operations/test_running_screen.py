@@ -35,6 +35,7 @@ from tests.console_places import (
     some_tasks,
 )
 from tests.journaled_places import a_journaled_place, kept, seen
+from tests.tables import each
 from tests.tui.asked_screen import AskedRowsScreen
 from tui.operations import replay_lines as view
 from tui.operations.running_parts import RunningParts
@@ -116,7 +117,9 @@ def deliver(place: Place, amount: int) -> None:
 
 
 async def test_a_replay_shows_how_far_it_is(place: Place) -> None:
-    """Bar, counts and what it waits for fit every size; other screens say that it is paused."""
+    """Bar, counts and what it waits for fit every size; other screens say that it is paused. s
+    sends nothing more, and the rest stays; the message with the result does not replace the next
+    step on its own screen."""
     async with replaying(place, ONE, armed=False, sent=1) as (operator, work):
         for size in ((120, 40), (80, 24), (60, 15)):
             await operator.pilot.resize_terminal(*size)
@@ -128,18 +131,16 @@ async def test_a_replay_shows_how_far_it_is(place: Place) -> None:
         await operator.opens(ReplayScreen, "escape")
         await operator.step("space ctrl+c", QueueScreen, "ops 1 0% paused")
 
-
-async def test_a_result_keeps_its_next_step(place: Place) -> None:
-    """The message with the result of a replay does not replace the next step on its own screen."""
-    async with replaying(place, ONE, sent=1) as (operator, work):
-        await operator.press("s")
+        operator.console.navigator.goto(Target(keys.RUNNING_OPERATION))
+        await operator.opens(ReplayScreen, "s")
         await operator.until(lambda: now(work).stopped)
-        await operator.press("w")
-        await operator.until(lambda: work.ended is not None)
+        rest = "1 not run yet + 11 not sent (still in DLQ) = 12"
+        await operator.step("w", "STOPPED", "stopped by ana", rest, "next")
         await operator.until(lambda: not operator.console.navigator.session.messages)
-        await operator.sees("STOPPED", "next")
         assert describe_result(work) not in operator.line("word")
         assert operator.line("word").startswith(" next")
+        await operator.step("c", "> DLQ > clusters", "F-")
+    assert len(await off(seen, place, State.DEAD)) == 11
 
 
 async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
@@ -161,29 +162,17 @@ async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
     assert work.result is not None and work.result.progress.accounted == 12
 
 
-@pytest.mark.parametrize(
-    ("rest", "state", "count"),
-    [
-        (RemainderPolicy.STAY, State.DEAD, "11 not sent (still in DLQ)"),
-        (RemainderPolicy.HOLD, State.HELD, "11 held"),
-    ],
-)
-async def test_stopping_keeps_the_rest(
-    place: Place, rest: RemainderPolicy, state: State, count: str
-) -> None:
-    """s sends nothing more; the rest stays, or is held, which needs ARMED."""
-    pace = ONE._replace(stops=StopRules(rest=rest))
+async def test_stopping_holds_the_rest(place: Place) -> None:
+    """s sends nothing more; where the rest is to be held, it needs ARMED."""
+    pace = ONE._replace(stops=StopRules(rest=RemainderPolicy.HOLD))
     async with replaying(place, pace, armed=False, sent=1) as (operator, work):
-        await operator.press("s")
-        if rest is RemainderPolicy.HOLD:
-            await operator.sees("OBSERVE: press ! first: holding the rest changes more tasks")
-            assert not now(work).stopped
-            await operator.press("!", "s")
+        await operator.step("s", "OBSERVE: press ! first: holding the rest changes more tasks")
+        assert not now(work).stopped
+        await operator.press("!", "s")
         await operator.until(lambda: now(work).stopped)
-        await operator.step("w", "STOPPED", "stopped by ana", f"1 not run yet + {count} = 12")
-        clusters = "F-" if state is State.DEAD else "Clusters 0, failed 0"
-        await operator.step("c", "> DLQ > clusters", clusters)
-    assert len(await off(seen, place, state)) == 11
+        await operator.step("w", "STOPPED", "stopped by ana", "1 not run yet + 11 held = 12")
+        await operator.step("c", "> DLQ > clusters", "Clusters 0, failed 0")
+    assert len(await off(seen, place, State.HELD)) == 11
 
 
 async def test_waiting_tasks_are_pulled_back(place: Place) -> None:
@@ -249,23 +238,8 @@ async def test_a_replay_that_asks_says_so_on_every_screen(place: Place) -> None:
 
 
 async def test_a_plain_operation_has_the_same_screen(place: Place) -> None:
-    """An operation without a pace has counts and a result, which says if it only asked."""
-    async with an_operator(place, clock=clock) as operator:
-        work = started(operator, "hold", await off(seen, place, State.PENDING))
-        await operator.sees("HOLD 4 TASKS", "DONE 4/4 100%", "4 held = 4")
-        assert work.share == 1.0
-        operator.console.navigator.goto(Target(keys.OPERATIONS))
-        await operator.opens(OperationsScreen)
-        await operator.sees("hold 4 DONE u undo, 23h59m")
-    assert isinstance(work, DirectRun) and work.report is not None
-    for exact in (True, False):
-        work.report = work.report._replace(is_exact=exact)
-        shown = words(view.head_lines(view.operation_view(work, {}, NOW), 80))
-        assert ("asked for 4; the server decides" in shown) is not exact
-
-
-async def test_results_begin_with_problems_and_enter_opens_a_task(place: Place) -> None:
-    """A task that was skipped comes before those that were changed; Enter opens one of these."""
+    """An operation without a pace has counts and a result, which says if it only asked. A task that
+    was skipped comes before those that were changed; Enter opens one of these."""
     tasks = await off(seen, place, State.PENDING)
     async with an_operator(place, clock=clock) as operator:
         (Path(place.root) / "queue/pending" / f"{tasks[2].id}.task").unlink()
@@ -274,6 +248,18 @@ async def test_results_begin_with_problems_and_enter_opens_a_task(place: Place) 
         assert operator.picker.rows[0].key == operator.picker.key == tasks[2].id
         await operator.press("j")
         await operator.opens(TaskScreen, "enter")
+
+        work = started(operator, "release", await off(seen, place, State.HELD))
+        await operator.sees("RELEASE 3 TASKS", "DONE 3/3 100%", "3 released = 3")
+        assert work.share == 1.0
+        operator.console.navigator.goto(Target(keys.OPERATIONS))
+        await operator.opens(OperationsScreen)
+        await operator.sees("release 3 DONE u undo, 23h59m")
+    assert isinstance(work, DirectRun) and work.report is not None
+    for exact in (True, False):
+        work.report = work.report._replace(is_exact=exact)
+        shown = words(view.head_lines(view.operation_view(work, {}, NOW), 80))
+        assert ("asked for 3; the server decides" in shown) is not exact
 
 
 async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place: Place) -> None:
@@ -408,7 +394,7 @@ class Operator:
         return {h.shown: (h.text, h.is_refused) for h in hints if h.shown in ORDER_KEYS}
 
 
-@pytest.mark.parametrize("armed", [False, True])
+@each("armed", [False, True])
 def test_only_an_order_that_changes_more_needs_armed(armed: bool) -> None:
     """In OBSERVE orders that change more tasks are grey, and refused."""
     paused = NotedOperation(ReplayProgress(Phase.PAUSED, pace=HOLDS_REST, unsent=3))
@@ -439,7 +425,7 @@ def test_pasted_text_resumes_nothing() -> None:
     assert asking.orders == ["go_on"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("progress", "ended", "offered", "refusals"),
     [
         (ReplayProgress(Phase.SENDING), None, "Space + - s", {}),

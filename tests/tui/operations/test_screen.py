@@ -22,8 +22,18 @@ from engine.places.place import Place
 from engine.verbs import with_state
 from tests.console_operator import ConsoleOperator, an_operator, key_of, words
 from tests.console_places import NOW, Clock, make_spool, some_tasks
-from tests.journaled_places import ANA, BEN, a_journaled_place, carried_out, interrupt, kept, seen
+from tests.journaled_places import (
+    ANA,
+    BEN,
+    a_journaled_place,
+    carried_out,
+    forget_outcomes,
+    interrupt,
+    kept,
+    seen,
+)
 from tests.mail_transports import PlaceTransports
+from tests.tables import each
 from tui.app import show_result
 from tui.confirm.action_screen import ActionScreen
 from tui.operations import operation_lines as view
@@ -231,32 +241,32 @@ async def test_news_comes_to_no_console_that_is_closing(place: Place) -> None:
 # ---- undo
 
 
-@pytest.mark.parametrize("leaves", [False, True])
 async def test_a_plan_that_takes_long_is_announced(
-    place: Place, dead: list[Task], monkeypatch: pytest.MonkeyPatch, *, leaves: bool
+    place: Place, dead: list[Task], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While an undo plan is prepared it is said; on another screen no plan opens."""
     await off(carried_out, place, "purge", dead[:3])
     async with operations(place, "3 done") as operator:
         history, go_on = operator.console.navigator.session.inspector.history, asyncio.Event()
         plan_undo, screen = history.plan_undo, operator.console.screen
+        announced = (key_of("plan_undo"), "preparing the undo plan of 3 tasks ...")
 
         async def slow(operation: Operation, days: float) -> UndoPlan:
             await go_on.wait()
             return await plan_undo(operation, days)
 
         monkeypatch.setattr(history, "plan_undo", slow)
-        await operator.step(key_of("plan_undo"), "preparing the undo plan of 3 tasks ...")
-        if leaves:
-            await operator.opens(OverviewScreen, "1")
-            go_on.set()
-            await operator.until(lambda: not any(one.group == "plan" for one in screen.workers))
-            assert isinstance(operator.console.screen, OverviewScreen)
-        else:
-            go_on.set()
-            await operator.opens(PlanScreen)
-            await operator.opens(OperationsScreen, "escape")
-            assert "preparing" not in operator.line("word")
+        await operator.step(*announced)
+        go_on.set()
+        await operator.opens(PlanScreen)
+        await operator.opens(OperationsScreen, "escape")
+        assert "preparing" not in operator.line("word")
+        go_on.clear()
+        await operator.step(*announced)
+        await operator.opens(OverviewScreen, "1")
+        go_on.set()
+        await operator.until(lambda: not any(one.group == "plan" for one in screen.workers))
+        assert isinstance(operator.console.screen, OverviewScreen)
 
 
 async def test_a_task_that_cannot_come_back_has_its_reason(place: Place, dead: list[Task]) -> None:
@@ -270,17 +280,15 @@ async def test_a_task_that_cannot_come_back_has_its_reason(place: Place, dead: l
         await operator.step("space", f"cannot be included: {gone}", "type 2 to undo 2")
 
 
-@pytest.mark.parametrize(
-    ("verb", "message"),
-    [("expunge", "no plan: expunge cannot be undone"), ("hold", "no task was changed")],
-)
-async def test_why_none_is_undone(place: Place, dead: list[Task], verb: str, message: str) -> None:
+async def test_why_none_is_undone(place: Place, dead: list[Task]) -> None:
     """An operation that is for good, or that changed nothing, is not undone, and says why."""
-    if verb == "hold":
-        leave(place, "dlq", dead[0])
-    await off(carried_out, place, verb, dead[:1])
-    async with operations(place, verb) as operator:
-        await operator.step(key_of("plan_undo"), message)
+    leave(place, "dlq", dead[0])
+    await off(carried_out, place, "hold", dead[:1], at=NOW - 60)
+    await off(carried_out, place, "expunge", dead[1:2])
+    async with operations(place, "expunge", "hold") as operator:
+        undo = key_of("plan_undo")
+        await operator.step(f"g {undo}", "no plan: expunge cannot be undone")
+        await operator.step(f"j {undo}", "no task was changed")
 
 
 @pytest.mark.parametrize("most", [None, 1])
@@ -313,10 +321,7 @@ async def test_an_unknown_verb_is_shown(place: Place, dead: list[Task], most: in
 async def test_an_interrupted_operation_is_settled_and_shown(place: Place) -> None:
     """At the start each row gets its outcome, and the operator sees one message."""
     op = await off(interrupt, place, 8, 3)
-    journal = Path(kept(place).folder, f"{op}.jsonl")
-    lines = (await off(journal.read_text)).splitlines(True)
-    # As if it was killed between the moves and the line that says so.
-    await off(journal.write_text, "".join(line for line in lines if '"line": "ends"' not in line))
+    await off(forget_outcomes, place, op)
     async with an_operator(place, early=True, clock=None, first=keys.OVERVIEW) as operator:
         alert = "interrupted, 5 of 8 not moved; u there shows it"
         await operator.sees("replay of 09:42 by ana interrupted: 5 of 8 not moved", alert)
@@ -435,16 +440,14 @@ def line_of(operation: Operation, width: int) -> str:
     return words([line])
 
 
-@pytest.mark.parametrize("width", [74, 80, 118])
+@each("width", [74, 80, 118])
 def test_the_numbers_of_a_large_operation_are_whole(width: int) -> None:
     """The tasks done and planned are not cut, however many."""
     large = PURGED._replace(planned=400_123, counts={RowResult.DONE: 38_994})
     assert " 38,994/400,123 " in line_of(large, width)
 
 
-@pytest.mark.parametrize(
-    ("filter", "when"), [("age>30d", "09:42:08"), ("err~550 kind=report tries>=5", "09:42")]
-)
+@each(("filter", "when"), [("age>30d", "09:42:08"), ("err~550 kind=report tries>=5", "09:42")])
 def test_the_text_of_an_operation_gets_the_width_of_the_others(filter: str, when: str) -> None:
     """Where WHAT would be cut, the columns move together, and then WHEN has no seconds."""
     intent, counts = Intent("purge", ANA, filter=filter), {RowResult.DONE: 40}

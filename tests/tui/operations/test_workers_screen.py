@@ -141,14 +141,17 @@ def test_no_worker_is_started_once_the_console_closes() -> None:
     assert worker.pid is None
 
 
-@pytest.mark.parametrize("tasks", [[], [at_work(1, 3)]], ids=["idle", "busy"])
-async def test_workers_of_a_place_without_a_lock_have_their_pid(tasks: list[Task]) -> None:
+async def test_workers_of_a_place_without_a_lock_have_their_pid() -> None:
     """A worker that the store knows has its PID in its row, and is counted."""
-    async with workers(leased(tasks, WholeQueueFigures(workers=(8609,)))) as operator:
-        text = "00000001" if tasks else IDLE
-        await operator.until(lambda: f" 8609  {text}" in operator.rows)
-        (row,) = operator.rows.splitlines()
-        assert NO_WORKER not in row and "workers 1" in operator.text
+    places = [
+        leased(tasks, WholeQueueFigures(workers=(pid,)))._replace(name=f"/srv/{name}")
+        for name, pid, tasks in (("idle", 8609, []), ("busy", 8610, [at_work(1, 3)]))
+    ]
+    async with workers(*places) as operator:
+        for text in (f" 8609  {IDLE}", " 8610  00000001"):
+            await operator.until(lambda: text in operator.rows)  # noqa: B023
+        assert len(operator.rows.splitlines()) == 2
+        assert NO_WORKER not in operator.rows and "workers 2" in operator.text
 
 
 async def test_a_task_whose_worker_has_ended_is_marked() -> None:
@@ -230,14 +233,11 @@ def test_a_process_counts_once() -> None:
     assert [*view.keyed_rows(rows)] == ["1.1", "1.2", "1.3"]
 
 
-@pytest.mark.parametrize(
-    ("width", "titles"),
-    [
-        (57, "PLACE PID TASK KIND RUNNING LIMIT"),
-        (66, "PLACE PID TASK KIND RUNNING LIMIT HEARTBEAT"),
-        (100, "PLACE PID TASK KIND RUNNING LIMIT DEST HEARTBEAT"),
-    ],
-)
+@each(("width", "titles"), [
+    (57, "PLACE PID TASK KIND RUNNING LIMIT"),
+    (66, "PLACE PID TASK KIND RUNNING LIMIT HEARTBEAT"),
+    (100, "PLACE PID TASK KIND RUNNING LIMIT DEST HEARTBEAT"),
+])  # fmt: skip
 def test_a_narrow_table_of_workers_keeps_the_time_limit_longest(width: int, titles: str) -> None:
     """A pane of the wall (57 cells) has the time limit of each task."""
     row = WorkerRow("/x", 1, "kannader", 21187, "a" * 8, kind="geoban_apply", running_seconds=1.1)
@@ -251,8 +251,8 @@ async def test_the_expected_start_of_a_task() -> None:
     not start, its start is unknown, with the reason; a task that does not wait has none."""
     waits, dead = a_task(1, due=NOW + 25), a_task(2, State.DEAD)
     limited = a_task(3, due=NOW - 5, extra={WAITS_KEY: ">MaxRing: all in use"})
-    place = a_place(a_memory([waits, dead]), lock=lambda: AT_WORK)
-    async with workers(place) as operator:
+    lock = [AT_WORK]
+    async with workers(a_place(a_memory([waits, dead]), lock=lambda: lock[-1])) as operator:
         (live,) = operator.console.sessions
         await operator.until(lambda: live.has_readings)
         for task, start in (
@@ -261,8 +261,7 @@ async def test_the_expected_start_of_a_task() -> None:
             (limited, ExpectedStart(None, ">MaxRing: all in use")),
         ):
             assert (await outlook(live, task, NOW)).start == start
-    async with workers(place._replace(lock=free)) as operator:
-        (live,) = operator.console.sessions
+        lock.append(free())
         await operator.until(lambda: live.lacks_worker)
         start = (await outlook(live, waits, NOW)).start
         assert start == ExpectedStart(None, "no worker running: 3, then W starts one")

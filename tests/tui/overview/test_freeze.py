@@ -156,10 +156,17 @@ async def test_p_freezes_and_p_goes_on(root: Path) -> None:
 
 async def test_a_console_sees_what_a_worker_recorded_before(past: Path) -> None:
     """A comma is ten seconds back, a full stop on again; Esc is live. What is copied and exported
-    is of the moment that is shown, also with the recording gone from the disk."""
-    async with frozen(past) as operator:
+    is of the moment that is shown, also with the recording gone from the disk. Alerts, lock, rates
+    and tokens are those of then; what was not recorded says so."""
+    async with frozen(past, recorded_place(past)._replace(tokens=lambda: ())) as operator:
         await operator.step(",", "Alerts at 09:41:58Z, 10s ago, recorded by a worker")
         assert operator.cells("mail.out")[:4] == ["1,001", "1", "971", "8"]
+        assert "[WARN]  mail.out  12 dead, +12 in 10m" in operator.text.splitlines()[2]
+        assert operator.cells("mail.out")[6:8] == ["1.5", "2.2"]
+        assert "lock was held)" in operator.text and "mail_send 3 of 5" in operator.text
+        assert operator.text.count(" only counts recorded; known 10s later") == 1  # ages
+        later = ("12 dead in", "TOTAL", "Processing task")
+        assert not [text for text in later if text in operator.text]
         copies = {copy.name: copy.text for copy in screen_of(operator).copies()}
         assert "1,001" in copies["row"]
         assert "overview --at 2026-11-20T09:41:58Z" in copies["command"]
@@ -174,20 +181,9 @@ async def test_a_console_sees_what_a_worker_recorded_before(past: Path) -> None:
         await operator.until(lambda: waiting(operator) == "40")
 
 
-async def test_nothing_of_now_is_among_the_past(past: Path) -> None:
-    """Alerts, lock, rates and tokens are those of then; what was not recorded says so."""
-    async with frozen(past, recorded_place(past)._replace(tokens=lambda: ())) as operator:
-        await operator.press(",")
-        assert "[WARN]  mail.out  12 dead, +12 in 10m" in operator.text.splitlines()[2]
-        assert operator.cells("mail.out")[6:8] == ["1.5", "2.2"]
-        assert "lock was held)" in operator.text and "mail_send 3 of 5" in operator.text
-        assert operator.text.count(" only counts recorded; known 10s later") == 1  # ages
-        later = ("12 dead in", "TOTAL", "Processing task")
-        assert not [text for text in later if text in operator.text]
-
-
 async def test_a_freeze_holds_what_was_on_screen(past: Path) -> None:
-    """Each line stays after any later event; a step back shows what was recorded alone."""
+    """Each line stays after any later event; a step back shows what was recorded alone. Where the
+    log in memory reaches, warnings and kinds are those up to then, and no later."""
 
     def panes() -> list[str]:
         """The lines without the title with the time and the last two; of the header the dead."""
@@ -212,15 +208,8 @@ async def test_a_freeze_holds_what_was_on_screen(past: Path) -> None:
         await operator.press(",")
         # Ages, clusters, workers; the log knows the rest.
         assert operator.text.count(" only counts recorded; known 10s later") == 3
-
-
-async def test_the_log_in_memory_shows_lines_and_kinds_of_then(past: Path) -> None:
-    """Where the log in memory reaches, warnings and kinds are those up to then, and no later."""
-    async with overview(recorded_place(past), size=(120, 40)) as operator:
-        await operator.sees("connect_timeout")
-        await freeze(operator)
         for pressed, *texts in (
-            (",,,,", "Alerts at 09:41:28Z", "c2c41696 moving to DLQ", "geoban_apply", "feeds_sync"),
+            (",,,", "Alerts at 09:41:28Z", "c2c41696 moving to DLQ", "geoban_apply", "feeds_sync"),
             (",", "Alerts at 09:41:18Z", "none until then", "feeds_sync  "),
             (",", "no runs in the log in 10m"),
         ):

@@ -132,8 +132,20 @@ async def test_tab_goes_to_panes_with_rows() -> None:
 
 
 async def test_keys_act_on_the_place_under_the_cursor() -> None:
-    """Each key leads to the place of the row, `b` to the state that has tasks."""
+    """Each key leads to the place of the row, `b` to the state that has tasks. Enter on a cell
+    lists the tasks that it counts; without a cell it says so. U leads to the lock of the place
+    under the cursor if it has an alert, else to the most urgent one."""
     async with an_overview() as overview:
+        overview.parts.focus.activate(AGES)
+        overview.press("enter")
+        assert overview.message == "no cell to open"
+        await overview.counts_ages()
+        overview.press("enter")
+        assert overview.screen.targets.pop() == Target(
+            keys.LIST, 1, State.PENDING, overview.ages.filter
+        )
+
+        overview.parts.focus.activate(QUEUES)
         overview.press("enter", "c", "b", "4")
         assert overview.press("j") is Change.NOTHING
         overview.press("b", "7", "u")
@@ -147,17 +159,15 @@ async def test_keys_act_on_the_place_under_the_cursor() -> None:
             Target(keys.OPERATIONS),
         ]
 
-
-async def test_enter_on_a_cell_lists_its_tasks() -> None:
-    """The tasks that the cell counts; without a cell it says so."""
-    async with an_overview() as overview:
-        overview.parts.focus.activate(AGES)
-        overview.press("enter")
-        assert overview.message == "no cell to open"
-        await overview.counts_ages()
-        overview.press("enter")
-        (target,) = overview.screen.targets
-        assert target == Target(keys.LIST, 1, State.PENDING, overview.ages.filter)
+        parts = overview.parts
+        goals = [Goal(session.place.name, Where.LOCK) for session in parts.sessions]
+        one, two = (Alert(Level.CRIT, AlertKind.STUCK, "stuck", None, goal) for goal in goals)
+        for alerts, number in (((two,), 2), ((two, one), 1)):
+            overview.panes[QUEUES].key = "1"
+            parts.alerts = alerts
+            assert parts.place_to_unlock.number == number
+        overview.panes[ALERTS].key = alert_key(two)
+        assert parts.alert is two
 
 
 async def test_a_row_that_has_left_keeps_its_place() -> None:
@@ -191,19 +201,6 @@ async def test_a_place_that_came_by_itself_must_be_seen() -> None:
         overview.parts.place_changed()
         overview.press("j", "c")
         assert len(overview.screen.targets) == 3
-
-
-async def test_u_leads_to_the_alert_that_shows_it() -> None:
-    """The lock of the place under the cursor if it has an alert, else the most urgent one."""
-    async with an_overview() as overview:
-        parts = overview.parts
-        goals = [Goal(one.place.name, Where.LOCK) for one in parts.sessions]
-        one, two = (Alert(Level.CRIT, AlertKind.STUCK, "stuck", None, goal) for goal in goals)
-        for alerts, number in (((two,), 2), ((two, one), 1)):
-            parts.alerts = alerts
-            assert parts.place_to_unlock.number == number
-        overview.panes[ALERTS].key = alert_key(two)
-        assert parts.alert is two
 
 
 async def test_while_frozen_keys_that_need_live_data_are_grey() -> None:

@@ -22,6 +22,7 @@ from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from engine.store import Unavailable
 from tests.console_operator import ConsoleOperator, an_operator, keys_in
 from tests.console_places import NOW, Clock, a_memory, a_place, a_task, some_tasks
+from tests.tables import each
 from tui.plan import pace_form as pace_view
 from tui.plan.edit_form import EditScreen, LongWords
 from tui.plan.edit_lines import FIELDS, editable_fields, parse_fields
@@ -74,7 +75,7 @@ UNDERSTOOD: tuple[tuple[Task | None, Edge, dict[str, str], Mapping[str, object]]
 )
 
 
-@pytest.mark.parametrize(("task", "edge", "typed", "values"), UNDERSTOOD)
+@each(("task", "edge", "typed", "values"), UNDERSTOOD)
 def test_only_changes_are_handed_on(
     task: Task | None, edge: Edge, typed: dict[str, str], values: Mapping[str, object]
 ) -> None:
@@ -90,7 +91,7 @@ NO_DESCRIPTION = "this queue has no description field"
 NO_RECIPIENT = "this queue has no recipient field"
 
 
-@pytest.mark.parametrize(
+@each(
     ("task", "edge", "typed", "wrong"),
     [
         (TASK, JOBS, {"description": "x", "due": "now"}, NO_DESCRIPTION),
@@ -114,7 +115,7 @@ def test_a_wrong_value_is_refused(
     assert error and wrong in error
 
 
-@pytest.mark.parametrize(
+@each(
     ("edge", "typed", "previews"),
     [
         (CONTRACT, ("Rück $2", "-1h"), ("stored as: Rück _2", "08:42:08Z (1h00m ago), so now")),
@@ -152,16 +153,14 @@ def test_an_interrupted_edit_is_gone_on_with(name: str, value: str | float, tmp_
 # ---- edit: the form
 
 
-@asynccontextmanager
-async def edit_form(
-    task: Task | None = TASK, edge: Edge = CONTRACT
-) -> AsyncIterator[tuple[ConsoleOperator, list[Mapping[str, object] | None]]]:
-    """The form for a task above a list, and where its answer will be."""
+async def open_form(
+    operator: ConsoleOperator, task: Task | None = TASK, edge: Edge = CONTRACT
+) -> list[Mapping[str, object] | None]:
+    """Open the form for a task; where its answer will be."""
     answers: list[Mapping[str, object] | None] = []
-    async with an_operator(a_place(a_memory([TASK, a_task(3, State.DEAD)]))) as operator:
-        operator.console.push_screen(EditScreen(task, edge, Clock()), answers.append)
-        await operator.opens(EditScreen)
-        yield operator, answers
+    operator.console.push_screen(EditScreen(task, edge, Clock()), answers.append)
+    await operator.opens(EditScreen)
+    return answers
 
 
 def fields(operator: ConsoleOperator) -> list[str | None]:
@@ -169,9 +168,24 @@ def fields(operator: ConsoleOperator) -> list[str | None]:
     return [field.id for field in operator.console.screen.query(Words)]
 
 
-async def test_both_fields_are_answered_by_enter() -> None:
-    """Tab goes to the other field; Enter hands both on, and nothing while something is wrong."""
-    async with edit_form() as (operator, answers):
+async def test_the_form_has_the_fields_that_the_store_keeps() -> None:
+    """A mail can be given another recipient, a job another due time; there is no other field. Tab
+    goes to the other field; Enter hands both on, and nothing while something is wrong. Esc and
+    Ctrl-c leave the form, and not the console."""
+    async with an_operator(a_place(a_memory([TASK, a_task(3, State.DEAD)]))) as operator:
+        for task, edge, names, typed, answer in (
+            (MAIL, MAILS, ["destination", "due"], "x", {"destination": "b@y.orgx"}),
+            (TASK, JOBS, ["due"], "+2h", {"due": NOW + 7200}),
+        ):
+            answers = await open_form(operator, task, edge)
+            await operator.types(typed)
+            await operator.sees("Enter plan")
+            assert fields(operator) == names
+            await operator.press("enter")
+            await operator.until(lambda: answers)  # noqa: B023
+            assert answers == [answer]
+
+        answers = await open_form(operator)
         await operator.sees(f"Edit {TASK.id}", "no changes yet", "unchanged, 09:52:08Z (in 10m)")
         await operator.step("enter $", "stored as: Daily report_")
         await operator.step("tab 14 enter", EditScreen, "expected a time to come")
@@ -181,37 +195,12 @@ async def test_both_fields_are_answered_by_enter() -> None:
         await operator.until(lambda: answers)
         assert answers == [{"description": "Daily report$", "due": MIDNIGHT + 14 * 3600}]
 
-
-@pytest.mark.parametrize("key", ["escape", "ctrl+c"])
-async def test_it_is_closed_without_an_answer(key: str) -> None:
-    """Esc and Ctrl-c leave the form, and not the console."""
-    async with edit_form(None) as (operator, answers):
-        await operator.sees("Edit several tasks", "empty: unchanged")
-        await operator.press("x", key)
-        await operator.until(lambda: answers)
-        assert answers == [None]
-        assert operator.console.is_running
-
-
-@pytest.mark.parametrize(
-    ("task", "edge", "names", "typed", "answer"),
-    [
-        (MAIL, MAILS, ["destination", "due"], "x", {"destination": "b@y.orgx"}),
-        (TASK, JOBS, ["due"], "+2h", {"due": NOW + 7200}),
-    ],
-    ids=["kannader", "zgb"],
-)
-async def test_the_form_has_the_fields_that_the_store_keeps(
-    task: Task, edge: Edge, names: list[str], typed: str, answer: object
-) -> None:
-    """A mail can be given another recipient, a job another due time; there is no other field."""
-    async with edit_form(task, edge) as (operator, answers):
-        await operator.types(typed)
-        await operator.sees("Enter plan")
-        assert fields(operator) == names
-        await operator.press("enter")
-        await operator.until(lambda: answers)
-        assert answers == [answer]
+        for key in ("escape", "ctrl+c"):
+            answers = await open_form(operator, None)
+            await operator.sees("Edit several tasks", "empty: unchanged")
+            await operator.press("x", key)
+            await operator.until(lambda: answers)  # noqa: B023
+            assert (answers, operator.console.is_running) == ([None], True), key
 
 
 JOB = TASK._replace(data='{"to":["a","b"],"n":1}', due=0.0)
@@ -219,7 +208,8 @@ JOB = TASK._replace(data='{"to":["a","b"],"n":1}', due=0.0)
 
 async def test_data_is_edited_as_lines() -> None:
     """Each change is shown with its sizes, and a mistake with its line; what is pasted is inert."""
-    async with edit_form(JOB, OF_BULLMQ[STAYS]) as (operator, answers):
+    async with an_operator(a_place(a_memory([TASK]))) as operator:
+        answers = await open_form(operator, JOB, OF_BULLMQ[STAYS])
         await operator.step("tab tab", "unchanged, 22 B", '"to": [')
         await operator.step("delete", "no JSON: line 2, column 7")
         await operator.press("tab", "enter")
@@ -305,7 +295,7 @@ PACES = (
 )
 
 
-@pytest.mark.parametrize("pace", PACES, ids=["usual", "without rate", "slow"])
+@each("pace", PACES)
 def test_an_untouched_form_has_the_pace_it_was_made_of(pace: ReplayPace) -> None:
     """A form as it opens is right, and has the pace that it was made of."""
     assert form_from_pace(pace).first_error == ("", "")
@@ -318,21 +308,18 @@ def form_at(name: str) -> pace_view.PaceForm:
     return form_from_pace(ReplayPace())._replace(at=names.index(name))
 
 
-@pytest.mark.parametrize(
-    ("name", "typed", "words"),
-    [
-        ("canary", "", "empty: expected a whole number from 0 to 1,000"),
-        ("canary", "1001", "1001: expected a whole number from 0 to 1,000"),
-        ("next", "99999", "99999: expected"),
-        ("rate", "0", "0: expected a number from 0.02 to 128"),
-        ("rate", "129", "129: expected a number from 0.02 to 128"),
-        ("rate", ".", "'.': expected a number from 0.02 to 128"),
-        ("timeout", "0", "0: expected a whole number from 1 to 86,400"),
-        ("same", "0", "0: expected a whole number from 1"),
-        ("share", "101", "101: expected a whole number from 0 to 100"),
-        ("last", "0", "0: expected a whole number from 1 to 1,000"),
-    ],
-)
+@each(("name", "typed", "words"), [
+    ("canary", "", "empty: expected a whole number from 0 to 1,000"),
+    ("canary", "1001", "1001: expected a whole number from 0 to 1,000"),
+    ("next", "99999", "99999: expected"),
+    ("rate", "0", "0: expected a number from 0.02 to 128"),
+    ("rate", "129", "129: expected a number from 0.02 to 128"),
+    ("rate", ".", "'.': expected a number from 0.02 to 128"),
+    ("timeout", "0", "0: expected a whole number from 1 to 86,400"),
+    ("same", "0", "0: expected a whole number from 1"),
+    ("share", "101", "101: expected a whole number from 0 to 100"),
+    ("last", "0", "0: expected a whole number from 1 to 1,000"),
+])  # fmt: skip
 def test_a_wrong_number_is_named_with_what_was_expected(name: str, typed: str, words: str) -> None:
     """A number that is none, or too small or large, is named with what was expected."""
     form = form_at(name).typed("1").rubbed_out()
@@ -376,7 +363,8 @@ async def pace_form(operator: ConsoleOperator) -> list[ReplayPace | None]:
 
 
 async def test_the_pace_is_filled_in_by_keys() -> None:
-    """Tab goes on, digits replace, Space switches; Enter takes no number that is wrong."""
+    """Tab goes on, digits replace, Space switches; Enter takes no number that is wrong, and Esc
+    keeps the pace. Without a rate, everything after the canaries is sent without a wait."""
     async with an_operator(a_place(a_memory(some_tasks()))) as operator:
         answers = await pace_form(operator)
         await operator.step("9999x enter", "9999: expected a whole number")
@@ -389,14 +377,11 @@ async def test_the_pace_is_filled_in_by_keys() -> None:
         )
         await operator.press("enter")
         await operator.until(lambda: answers)
-    assert answers == [
-        ReplayPace(0.5, (5, 20), 30.0, StopRules(None, 0.25, 40, 7, RemainderPolicy.HOLD))
-    ]
+        assert answers == [
+            ReplayPace(0.5, (5, 20), 30.0, StopRules(None, 0.25, 40, 7, RemainderPolicy.HOLD))
+        ]
 
-
-async def test_a_rate_can_be_none() -> None:
-    """Switched off, everything after the canaries is sent without a wait; Esc keeps the pace."""
-    async with an_operator(a_place(a_memory(some_tasks())), size=(60, 15)) as operator:
+        await operator.pilot.resize_terminal(60, 15)
         answers = await pace_form(operator)
         await operator.press("escape")
         await operator.until(lambda: answers == [None])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from engine.operations.journal import Intent, Who
 from engine.verbs import VERBS, Verb, VerbWords
 from tests.documents import ROOT
+from tests.tables import each
 from tui.cli.commands import COMMAND_WORDS
 from tui.plan import planning
 from tui.plan.plan_lines import EFFECTS
@@ -19,7 +18,7 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize(("verb", "paced", "words"), WORDS)
+@each(("verb", "paced", "words"), WORDS)
 def test_an_act_has_one_word(verb: Verb, paced: bool, words: VerbWords) -> None:
     """A retry is now and a replay is paced: journal, command and manual have the word of the plan,
     also for an intent of an earlier version, whose pace tells them apart."""

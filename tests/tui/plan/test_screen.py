@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,7 @@ from tests.console_places import (
     a_stuck_lock,
     a_task,
     disk_place,
+    loaded,
     make_spool,
     queue_of,
     some_tasks,
@@ -78,13 +79,19 @@ class AnyPlan:
         await self.go(operator)
         return await operator.opens(self.KIND, *keys_in(self.opens))
 
-    async def go(self, operator: ConsoleOperator) -> None:
-        """Lead to the screen from which it is opened, with the cursor on its row."""
+    async def go(self, operator: ConsoleOperator, number: int = 1) -> BaseScreen:
+        """Lead to the screen of a place from which it is opened, with the cursor on its row."""
+        if number > 1:
+            operator.console.navigator.goto(Target(keys.LIST, place=number))
+            await loaded(operator.pilot)
         if self.pane:
-            operator.console.navigator.goto(Target(self.pane))
+            operator.console.navigator.goto(Target(self.pane, place=number))
             await operator.until(lambda: operator.picker.key)
             await operator.until(lambda: self.row in [row.key for row in operator.picker.rows])
             operator.picker.select_key(self.row)
+        screen = operator.console.screen
+        assert isinstance(screen, BaseScreen)
+        return screen
 
     async def change(self, operator: ConsoleOperator) -> None:
         """Let another process change its subject."""
@@ -293,11 +300,6 @@ CONTROLS = (_SetControl, _PressControl, _Suspend, _Block, _SendTestMail)
 PLANS = (AnyPlan, _PlanForMany, _Undo, _Drop, *WORK, *CONTROLS)
 
 
-def each(plans: Iterable[type[AnyPlan]]) -> pytest.MarkDecorator:
-    """Run a test on each of these plans, given as `plan` with its place."""
-    return pytest.mark.parametrize("plan", plans, ids=lambda kind: kind.__name__, indirect=True)
-
-
 @pytest.fixture
 def plan(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AnyPlan]:
     """A plan with its place."""
@@ -306,17 +308,12 @@ def plan(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AnyPlan]:
     made.close()
 
 
-async def is_done(operator: ConsoleOperator, plan: AnyPlan) -> None:
-    """Confirm it, and wait until it was carried out."""
-    await operator.press(*plan.confirm)
-    while not await plan.done(operator):
-        await operator.pilot.pause(0.02)
-
-
-@each(PLANS)
+@pytest.mark.parametrize("plan", PLANS, ids=lambda kind: kind.__name__, indirect=True)
 async def test_only_its_own_keys_confirm_it(plan: AnyPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan does nothing without the reason that is required, in OBSERVE, by keys typed before it
-    was read, by pasted keys and by Enter; armed, its keys carry it out."""
+    was read, by pasted keys and by Enter. Below 60x15 the keys that confirm are refused, also those
+    that arrive with the new size; keys that arrive with a size that shows the scope again come too
+    early. Armed and read, its keys carry it out."""
     async with an_operator(plan.place, require_reason=True, start_armed=False) as operator:
         screen = await plan.open(operator)
         missing = plan.reason and not isinstance(screen, PlanScreen)
@@ -336,28 +333,6 @@ async def test_only_its_own_keys_confirm_it(plan: AnyPlan, monkeypatch: pytest.M
         assert operator.console.context.arming.is_armed
         assert operator.console.screen is screen
         assert not await plan.done(operator)
-        await is_done(operator, plan)
-
-
-@each(kind for kind in PLANS if kind.withdrawn)
-async def test_a_plan_is_withdrawn_when_what_it_is_about_changes(plan: AnyPlan) -> None:
-    """If its subject changes, it is said, and the keys that confirm do nothing."""
-    async with an_operator(plan.place) as operator:
-        await plan.open(operator)
-        await operator.sees(plan.question)
-        await plan.change(operator)
-        await operator.sees(plan.withdrawn)
-        await operator.press(*plan.confirm)
-        assert not await plan.done(operator)
-
-
-@each(PLANS)
-async def test_a_hidden_scope_refuses_keys(plan: AnyPlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below 60x15 the keys that confirm are refused, also those that arrive with the new size; keys
-    that arrive with a size that shows the scope again come too early, later ones count."""
-    async with an_operator(plan.place) as operator:
-        screen = await plan.open(operator)
-        await operator.sees(plan.question)  # until then there is nothing to confirm
 
         async def confirm_at(*size: int) -> None:
             operator.console.post_message(Resize(Size(*size), Size(*size)))
@@ -377,20 +352,51 @@ async def test_a_hidden_scope_refuses_keys(plan: AnyPlan, monkeypatch: pytest.Mo
             assert TOO_EARLY in operator.text
             assert not await plan.done(operator)
         await operator.pilot.resize_terminal(60, 15)
-        await is_done(operator, plan)
+        await operator.press(*plan.confirm)
+        while not await plan.done(operator):
+            await operator.pilot.pause(0.02)
 
 
-@each(PLANS)
-async def test_read_only_opens_no_plan(plan: AnyPlan) -> None:
+@pytest.fixture
+def plans(tmp_path: Path) -> Iterator[list[AnyPlan]]:
+    """All plans, whose places are those of one console."""
+    made = []
+    for kind in PLANS:
+        folder = tmp_path / kind.__name__
+        folder.mkdir()
+        made.append(kind(folder))
+        made[-1].place = made[-1].place._replace(name=f"/srv/{kind.__name__}")
+    yield made
+    for plan in made:
+        plan.close()
+
+
+async def test_a_plan_is_withdrawn_when_what_it_is_about_changes(plans: list[AnyPlan]) -> None:
+    """If its subject changes, it is said, and the keys that confirm do nothing."""
+    async with an_operator(*(plan.place for plan in plans)) as operator:
+        for number, plan in enumerate(plans, 1):
+            if not plan.withdrawn:
+                continue
+            below = await plan.go(operator, number)
+            await operator.opens(plan.KIND, *keys_in(plan.opens))
+            await operator.sees(plan.question)
+            await plan.change(operator)
+            await operator.sees(plan.withdrawn)
+            await operator.press(*plan.confirm)
+            assert not await plan.done(operator), plan
+            await operator.press("escape")
+            await operator.until(lambda: operator.console.screen is below)  # noqa: B023
+
+
+async def test_read_only_opens_no_plan(plans: list[AnyPlan]) -> None:
     """With --read-only no plan opens: its key is no hint, and says why when it is pressed."""
-    async with an_operator(plan.place, read_only=True) as operator:
-        await plan.go(operator)
-        screen = operator.console.screen
-        assert isinstance(screen, BaseScreen)
-        hints = {key.hint for key in keys_on(screen.KIND, screen.without())}
-        await operator.step(plan.opens, "read only")
-        assert operator.console.screen is screen
-        assert not hints & {plan.hint, "arm"}
+    async with an_operator(*(plan.place for plan in plans), read_only=True) as operator:
+        for number, plan in enumerate(plans, 1):
+            screen = await plan.go(operator, number)
+            hints = {key.hint for key in keys_on(screen.KIND, screen.without())}
+            await operator.step(plan.opens, "read only")
+            assert operator.console.screen is screen, plan
+            assert not hints & {plan.hint, "arm"}, plan
 
 
 # ---- the plan for tasks
@@ -516,47 +522,60 @@ async def test_a_filter_that_is_too_long_is_not_in_the_command(tasks: int, named
             assert ("--filter" in command) == (length == 1_000)
 
 
-@pytest.mark.parametrize(("picked", "word"), [(True, "retry"), (False, "replay")])
-async def test_key_and_plan_have_the_same_word(picked: bool, word: str) -> None:
+async def test_key_and_plan_have_the_same_word() -> None:
     """A few marked tasks are retried, all of a list replayed: key, title, prompt and command."""
     async with an_operator(a_place(a_memory(some_tasks(0, 0, 3))), size=(100, 30)) as operator:
-        await operator.press("4", *(["space", "space"] if picked else ["asterisk"]))
-        await operator.sees(f"R {word}")
-        amount = 2 if picked else 3
-        screen = await operator.opens(PlanScreen, "R")
-        await operator.sees(f"{word.upper()} {amount} TASKS", f"type {amount} to {word} {amount}")
-        counts = screen.facts.counts
-        assert counts is not None
-        command = planning.equivalent_command(counts, screen.session, "", screen.facts.pace)
-        assert command.startswith(f"spooldeck {word} ") and "--rate" not in command
+        await operator.press("4")
+        for pressed, amount, word in (("space space", 2, "retry"), ("*", 3, "replay")):
+            await operator.step(pressed, f"R {word}")
+            screen = await operator.opens(PlanScreen, "R")
+            title = f"{word.upper()} {amount} TASKS"
+            await operator.sees(title, f"type {amount} to {word} {amount}")
+            counts = screen.facts.counts
+            assert counts is not None
+            command = planning.equivalent_command(counts, screen.session, "", screen.facts.pace)
+            assert command.startswith(f"spooldeck {word} ") and "--rate" not in command
+            await operator.opens(QueueScreen, "escape")
 
 
-@pytest.mark.parametrize("verdict", [Verdict.HELD, Verdict.STUCK, Verdict.UNKNOWN])
-async def test_work_is_touched_only_when_no_worker_has_the_lock(verdict: Verdict) -> None:
+async def lock_is_read(operator: ConsoleOperator, verdict: Verdict) -> None:
+    """Wait until the console knows that the lock has this verdict."""
+    (live,) = operator.console.sessions
+    await operator.until(lambda: live.readings.lock and live.readings.lock.verdict is verdict)
+
+
+async def test_work_is_touched_only_when_no_worker_has_the_lock() -> None:
     """Verbs for tasks in work are refused unless their worker is gone."""
-    memory, lock = a_memory(some_tasks(0, 1, 0)), LockEvidence(verdict, 4711, reason="-")
-    async with an_operator(a_place(memory, lock=lambda: lock)) as operator:
+    memory = a_memory(some_tasks(0, 1, 0))
+    verdicts = [Verdict.HELD, Verdict.STUCK, Verdict.UNKNOWN]
+    lock = [LockEvidence(verdicts[0], 4711, reason="-")]
+    async with an_operator(a_place(memory, lock=lambda: lock[-1])) as operator:
         rows = queue_of(operator.console).parts.rows
         await operator.press("l")
         await operator.until(lambda: rows.view.loaded and rows.view.task_here)
-        await operator.until(lambda: operator.console.sessions[0].readings.lock is not None)
-        await operator.press("H", "L", "K")
-        assert isinstance(operator.console.screen, QueueScreen)
+        for verdict in verdicts:
+            lock.append(lock[0]._replace(verdict=verdict))
+            await lock_is_read(operator, verdict)
+            await operator.press("H", "L", "K")
+            assert isinstance(operator.console.screen, QueueScreen), verdict
     assert states(memory) == [State.ACTIVE]
 
 
-@pytest.mark.parametrize(("verdict", "hint"), [(Verdict.FREE, True), (Verdict.HELD, False)])
-async def test_a_result_says_that_no_worker_is_running(verdict: Verdict, hint: bool) -> None:
+async def test_a_result_says_that_no_worker_is_running() -> None:
     """Without a worker a retry names the next step; closed, its message ends."""
-    lock, memory = LockEvidence(verdict, since=NOW), a_memory([a_task(1, State.DEAD)])
-    async with an_operator(a_place(memory, lock=lambda: lock)) as operator:
-        await operator.opens(PlanScreen, "4", "R")
-        await operator.step("y", "1 retried = 1")
-        assert (NO_WORKER_HINT in operator.page) is hint
+    lock = [LockEvidence(Verdict.FREE, since=NOW)]
+    memory = a_memory([a_task(number, State.DEAD) for number in (1, 5)])
+    async with an_operator(a_place(memory, lock=lambda: lock[-1])) as operator:
         news = operator.console.sessions[0].messages
-        await operator.until(lambda: news)
-        await operator.press("escape")
-        assert not news
+        for verdict, row in ((Verdict.FREE, "g"), (Verdict.HELD, "G")):
+            lock.append(lock[0]._replace(verdict=verdict))
+            await lock_is_read(operator, verdict)
+            await operator.opens(PlanScreen, "4", row, "R")
+            await operator.step("y", "1 retried = 1")
+            assert (NO_WORKER_HINT in operator.page) is (verdict is Verdict.FREE)
+            await operator.until(lambda: news)
+            await operator.opens(QueueScreen, "escape")
+            assert not news
 
 
 async def test_a_plan_shows_no_result_of_another_operation() -> None:

@@ -90,10 +90,21 @@ async def filtering(
 
 async def test_the_count_is_live(tmp_path: Path) -> None:
     """With each clause the tasks left are counted, and again when the spool changes; where none is
-    left, the clause that did it is named beside the count."""
+    left, the clause that did it is named beside the count. Half a clause is an error with its
+    place, in warning; the last whole filter stays."""
     async with filtering(tmp_path) as operator:
         await operator.types_for(4, "code=550")
         await operator.counts("4 of 12")
+        await operator.types(" tries>")
+        wrong = "expected a value after tries> at 16"
+        await operator.until(lambda: operator.count.startswith(wrong))
+        texts = operator.filter.words, operator.filter.filter.text
+        count = operator.queue.query_one("#filter-count", Lines)
+        assert (count.lines[0][0][1], *texts) == ("warn", "code=550 tries>", "code=550")
+        await operator.left(4)
+        await operator.types("3")
+        await operator.counts("4 of 12")
+        assert count.lines[0][0][1] == "strong"
         await operator.types_for(3, " !id:00000007")
         put_file(tmp_path, a_task(301, State.DEAD))
         await operator.left(4)
@@ -118,25 +129,10 @@ async def test_recipients_that_were_not_searched_are_counted() -> None:
         await operator.counts("1 of 2")
 
 
-async def test_what_is_not_finished_leaves_the_list_as_it_was(tmp_path: Path) -> None:
-    """Half a clause is an error with its place, in warning; the last whole filter stays."""
-    async with filtering(tmp_path) as operator:
-        await operator.types_for(4, "code=550")
-        await operator.types(" tries>")
-        wrong = "expected a value after tries> at 16"
-        await operator.until(lambda: operator.count.startswith(wrong))
-        texts = operator.filter.words, operator.filter.filter.text
-        count = operator.queue.query_one("#filter-count", Lines)
-        assert (count.lines[0][0][1], *texts) == ("warn", "code=550 tries>", "code=550")
-        await operator.left(4)
-        await operator.types("3")
-        await operator.counts("4 of 12")
-        assert count.lines[0][0][1] == "strong"
-
-
 async def test_operators_are_completed_and_count(tmp_path: Path) -> None:
     """Right takes the completion; alternatives in parentheses are filtered while typed, and an open
-    parenthesis leaves the list as it was."""
+    parenthesis leaves the list as it was. Unprintable characters of a clause and of an error are
+    replaced."""
     async with filtering(tmp_path) as operator:
         words = operator.queue.query_one(FilterLine).query_one(Input)
         await operator.types_for(4, "code=550 o")
@@ -150,6 +146,10 @@ async def test_operators_are_completed_and_count(tmp_path: Path) -> None:
         await operator.sees("no ) for the ( at 14")
         operator.asks("code=550 not (id:00000007 or id:00000003)")
         await operator.until(lambda: not operator.filter.error)
+        operator.asks("dest=\x9b31m")
+        await operator.counts('0 of 12 ("dest=\ufffd31m" matches none; 12 without it)')
+        operator.asks("@\x9b31m")
+        await operator.sees("@\ufffd31m at 1: ")
 
 
 async def test_words_stay_as_they_were_typed(tmp_path: Path) -> None:
@@ -207,15 +207,6 @@ async def test_a_filter_is_saved_by_name(tmp_path: Path, monkeypatch: MonkeyPatc
         (tmp_path / "state" / "spooldeck" / "filters.yaml").write_text("late: code=421\n")
         await operator.press("5", "colon", *"filter @late", "enter")
         await operator.until(lambda: operator.filter.filter.text == "code=421")
-
-
-async def test_text_of_filters_cannot_control_the_terminal(tmp_path: Path) -> None:
-    """Beside the filter line, unprintable characters of a clause and of an error are replaced."""
-    async with filtering(tmp_path) as operator:
-        operator.asks("dest=\x9b31m")
-        await operator.counts('0 of 12 ("dest=\ufffd31m" matches none; 12 without it)')
-        operator.asks("@\x9b31m")
-        await operator.sees("@\ufffd31m at 1: ")
 
 
 async def test_clusters_of_the_longest_filter(tmp_path: Path) -> None:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import errno
 import os
 
-import pytest
-
 from engine.model import State
 from engine.monitor.metrics_check import GAUGES, OwnCounts
 from engine.monitor.prometheus import Samples
 from tests.console_operator import words
 from tests.console_places import NOW
+from tests.tables import each
 from tui.queue import painters
 from tui.text.lines import width_of
 
 STATES = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
 
 
-@pytest.mark.parametrize("width", range(24, 121, 8))
+@each("width", range(24, 121, 8))
 def test_no_count_of_a_state_is_cut(width: int) -> None:
     """At no width is a part of a number shown for the number."""
     own_counts = OwnCounts(STATES, dict.fromkeys(STATES, 31_753), True)
@@ -26,9 +25,7 @@ def test_no_count_of_a_state_is_cut(width: int) -> None:
     assert all(width_of(line) == width and "31,753" in words([line]) for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("pending", "text", "row"), [(7, "metrics agree, 2s", ""), (5, "metrics differ", "file 5")]
-)
+@each(("pending", "text", "row"), [(7, "metrics agree, 2s", ""), (5, "metrics differ", "file 5")])
 def test_states_show_where_the_metrics_file_differs(pending: int, text: str, row: str) -> None:
     """The frame says whether the metrics file agrees, and a bar gives way to its other value."""
     own_counts = OwnCounts(STATES, {State.PENDING: 7}, True)

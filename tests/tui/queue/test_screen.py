@@ -37,7 +37,7 @@ from tests.console_places import (
     some_tasks,
     task_list,
 )
-from tests.examples import deep_but, few_of
+from tests.examples import few_of
 from tui.confirm.action_screen import ActionScreen
 from tui.key_tables import keys_on
 from tui.overview.screen import OverviewScreen
@@ -180,33 +180,45 @@ DIGITS = {
 """The screen of each digit."""
 
 
-@pytest.mark.parametrize("there", deep_but({"1", "enter", "9"}, ("1", "4", "enter", *"ct569")))
-async def test_each_digit_leads_to_one_screen(there: str) -> None:
+async def test_each_digit_leads_to_one_screen() -> None:
     """From the overview, the list, a task, clusters, a log and other screens, a digit opens the
     same screen; Esc closes them all in a few steps."""
     async with a_list() as operator:
-        for digit, kind in DIGITS.items():
-            await operator.press("2", there, digit)
-            await operator.until(lambda: getattr(operator.console.screen, "KIND", "") == kind)  # noqa: B023
-            assert len(operator.console.screen_stack) <= 5
-        await operator.press("2", "4")
-        assert operator.queue.parts.state is State.DEAD
+        for there in few_of({"1", "enter", "9"}, ("1", "4", "enter", *"ct569")):
+            for digit, kind in DIGITS.items():
+                await operator.press("2", there, digit)
+                await operator.until(lambda: getattr(operator.console.screen, "KIND", "") == kind)  # noqa: B023
+                assert len(operator.console.screen_stack) <= 5, (there, digit)
+            await operator.press("2", "4")
+            assert operator.queue.parts.state is State.DEAD
 
 
 async def test_enter_opens_the_task_and_question_mark_the_help() -> None:
     """Enter shows the task under the cursor, `?` the help, which is moved through; Esc goes back;
-    `r` looks at everything again, and says when it has."""
+    `r` looks at everything again, and says when it has. A key without an action names itself and
+    where all keys are, on each kind of screen once."""
     async with a_list() as operator:
-        await operator.press("j")
+        await operator.press("f5")
+        assert "no key f5 here; ? lists the keys" in operator.line("scope")
+        await operator.press("a")
+        assert "no key a" not in operator.line("scope")
+        await operator.opens(PlanScreen, DEAD, "R")
+        await operator.press("f5")  # a plan says itself what it waits for
+        await operator.opens(QueueScreen, "escape")
+        await operator.press("2", "j")
         task = operator.memory.tasks["", operator.view.cursor.id]
         await operator.opens(TaskScreen, "enter")
         await operator.sees("waits", task.id, task.description)
+        await operator.step("a", "no key a here; ? lists the keys")
         await operator.until(lambda: "files 1" in operator.line("parts"))
         await operator.press("h")
         await operator.sees(f'"description": "{task.description}"')
         screen = await operator.opens(HelpScreen, "escape", "?")
         await operator.press("pagedown")
         assert screen.query_one("#text", LongText).top > 0
+        await operator.step("this space page")
+        await operator.until(lambda: operator.text.count("  ?  ") == 1)
+        await operator.step("space z", "no matching keys; Esc closes")
         await operator.opens(QueueScreen, "escape")
         await operator.press("r")
         await operator.says("scanned again")
@@ -258,7 +270,8 @@ async def test_places_are_switched() -> None:
 
 
 async def test_hidden_marks_are_in_no_plan() -> None:
-    """No verb acts on a mark that a filter hides, also before the screen knows which are hidden."""
+    """No verb acts on a mark that a filter hides, also before the screen knows which are hidden. A
+    plan that is made when the operator has gone elsewhere is dropped, and that is said."""
     async with a_list() as operator:
         await operator.press(DEAD, "space", "space", "space")
         filter_text = operator.queue.parts.filter
@@ -269,33 +282,7 @@ async def test_hidden_marks_are_in_no_plan() -> None:
         await operator.sees("1 marked, 2 excluded: hidden or gone")
         assert len(operator.picker.rows) == 1
 
-
-@pytest.mark.parametrize("what", ["explain_filter", "check_marks"])
-async def test_what_is_asked_while_the_console_is_left_ends_nothing(what: str) -> None:
-    """A question that comes after the index was closed is answered by a word, not by a crash."""
-    async with a_list() as operator:
-        await operator.press("space")
-        await operator.queue.session.inspector.close()
-        operator.queue.run(what, getattr(operator.queue.parts, what))
-        await operator.says("closed")
-
-
-async def test_a_range_marks_what_was_painted() -> None:
-    """A row that left while the order is held draws no row from outside into the range."""
-    async with a_list() as operator:
-        await operator.press("j", "v", "j", "j", "j")
-        painted = [operator.view.held_ids(1, 4)[at] for at in (1, 2, 3, 4)]
-        victim = painted.pop(1)
-        operator.remove(victim)
-        await operator.until(lambda: victim in operator.view.departed)
-        await operator.opens(PlanScreen, "v", "H")
-        assert {row.key for row in operator.picker.rows} == set(painted)
-
-
-async def test_a_plan_comes_on_no_other_screen() -> None:
-    """A plan that is made when the operator has gone elsewhere is dropped, and that is said."""
-    async with a_list() as operator:
-        await operator.press(DEAD)
+        await operator.opens(QueueScreen, "escape")
         for key in "Xo":
             operator.queue.action_key(key)
         await operator.until(lambda: not any(w.group == "plan" for w in operator.queue.workers))
@@ -305,10 +292,32 @@ async def test_a_plan_comes_on_no_other_screen() -> None:
         assert "no plan: another screen" in operator.line("scope")
 
 
-async def test_what_leaves_is_neither_marked_nor_counted() -> None:
-    """When a marked task leaves, its mark does, and the operator is told; a row that has left stays
-    on screen for a moment, but is not among all that match."""
+async def test_what_is_asked_while_the_console_is_left_ends_nothing() -> None:
+    """A question that comes after the index was closed is answered by a word, not by a crash."""
     async with a_list() as operator:
+        await operator.press("space")
+        await operator.queue.session.inspector.close()
+        for what in ("explain_filter", "check_marks"):
+            operator.queue.say("")
+            assert "closed" not in operator.line("scope"), what
+            operator.queue.run(what, getattr(operator.queue.parts, what))
+            await operator.says("closed")
+
+
+async def test_a_range_marks_what_was_painted() -> None:
+    """A row that left while the order is held draws no row from outside into the range. When a
+    marked task leaves, its mark does, and the operator is told; a row that has left stays on screen
+    for a moment, but is not among all that match."""
+    async with a_list() as operator:
+        await operator.press("j", "v", "j", "j", "j")
+        painted = [operator.view.held_ids(1, 4)[at] for at in (1, 2, 3, 4)]
+        victim = painted.pop(1)
+        operator.remove(victim)
+        await operator.until(lambda: victim in operator.view.departed)
+        await operator.opens(PlanScreen, "v", "H")
+        assert {row.key for row in operator.picker.rows} == set(painted)
+
+        await operator.opens(QueueScreen, "escape")
         await operator.press(DEAD)
         marked = operator.view.cursor.id
         await operator.press("space")
@@ -328,20 +337,8 @@ async def test_what_leaves_is_neither_marked_nor_counted() -> None:
 
 
 async def test_a_task_that_changed_is_left_alone() -> None:
-    """A task that another process changed after the plan was made is gone, and left as it is."""
-    async with a_list(armed=True) as operator:
-        await operator.opens(PlanScreen, DEAD, "space", "space", "R")
-        rival = operator.picker.rows[0].key
-        with operator.memory.condition:
-            operator.memory.put(("", rival), operator.memory.tasks["", rival])
-        await operator.sees("1 skipped, changed since: changed")
-        await operator.press("y")
-        await operator.sees("1 retried + 1 skipped = 2")
-        assert operator.memory.tasks["", rival].state is State.DEAD
-
-
-async def test_a_store_that_cannot_be_opened_to_act() -> None:
-    """When a plan cannot be applied at all, every task of it has failed for that reason."""
+    """A task that another process changed after the plan was made is gone, and left as it is. When
+    a plan cannot be applied at all, every task of it has failed for that reason."""
     memory = a_memory(some_tasks())
     closed: list[bool] = []
 
@@ -351,10 +348,20 @@ async def test_a_store_that_cannot_be_opened_to_act() -> None:
         return a_place(memory).open()
 
     async with a_list(memory, armed=True, open=open_store) as operator:
-        await operator.opens(PlanScreen, DEAD, "*", "X")
+        await operator.opens(PlanScreen, DEAD, "space", "space", "R")
+        rival = operator.picker.rows[0].key
+        with operator.memory.condition:
+            operator.memory.put(("", rival), operator.memory.tasks["", rival])
+        await operator.sees("1 skipped, changed since: changed")
+        await operator.press("y")
+        await operator.sees("1 retried + 1 skipped = 2")
+        assert operator.memory.tasks["", rival].state is State.DEAD
+
+        await operator.opens(QueueScreen, "escape")
+        await operator.opens(PlanScreen, "*", "X")
         closed.append(True)
-        await operator.press("1", "2")
-        await operator.sees("12 failed = 12", "12: the disk is gone")
+        await operator.press("1", "1")
+        await operator.sees("11 failed = 11", "11: the disk is gone")
 
 
 async def test_the_age_of_the_last_listing_is_shown() -> None:
@@ -416,10 +423,19 @@ async def test_read_only_offers_no_verb() -> None:
 
 async def test_arming_ends() -> None:
     """Armed, writes are allowed for 15 minutes, counted down in the header, and after each write
-    for as long again; when they are over, or `!` is pressed once more, it is OBSERVE."""
+    for as long again; when they are over, or `!` is pressed once more, it is OBSERVE. `!` is called
+    what it does, arm or disarm, on every screen that has the key."""
     async with a_list() as operator:
         clock = clock_of(operator)
-        await operator.press(DEAD, "!")
+        await operator.press(DEAD)
+        for key in ("c", "enter", "R"):
+            await operator.press(key)
+            await operator.until(lambda: operator.console.screen is not operator.queue)
+            for hint in ("! arm", "! disarm"):
+                await operator.until(partial(operator.hints, hint), lambda: f"{key}: {hint}")  # noqa: B023
+                await operator.press("!")
+            await operator.opens(QueueScreen, "escape")
+        await operator.press("!")
         assert "ARMED 15:00" in operator.line("top-line")
         clock.now += 28
         await operator.sees("ARMED 14:32")
@@ -444,17 +460,6 @@ def test_an_ended_arming_does_not_come_back() -> None:
     assert not arming.is_armed
     arming.toggle()
     assert arming.seconds_left == ARMED_SECONDS
-
-
-@pytest.mark.parametrize("key", ["c", "enter", "R"], ids=["clusters", "task", "plan"])
-async def test_the_hint_says_what_the_arming_key_does(key: str) -> None:
-    """`!` is called what it does, arm or disarm, on every screen that has the key."""
-    async with a_list() as operator:
-        await operator.press(DEAD, key)
-        await operator.until(lambda: operator.console.screen is not operator.queue)
-        for hint in ("! arm", "! disarm"):
-            await operator.until(partial(operator.hints, hint))
-            await operator.press("!")
 
 
 # The worker
@@ -605,12 +610,29 @@ async def test_hostile_text_is_text(tmp_path: Path) -> None:
 
 
 async def test_any_size() -> None:
-    """The list starts on one cell, and goes on through all sizes."""
+    """The list starts on one cell, and goes on through all sizes. A screen and a question above it
+    that get a size late keep the terminal's own: else two sizes at once are laid out in turn
+    without end. Textual passes on a new size by a timer that a busy machine can lose."""
     async with a_list(size=(1, 1)) as operator:
         await operator.press("j", DEAD, "G")
-        for size in ((20, 5), (59, 14), (80, 24), (120, 30), (200, 60), (1, 1)):
+        for size in ((20, 5), (59, 14), (120, 30), (200, 60), (1, 1), (80, 24)):
             await operator.pilot.resize_terminal(*size)
             operator.assert_inert()
+
+        for pressed in ((), (":",)):
+            await operator.press(*pressed)
+            for late in (Size(100, 30), Size(120, 40)):
+                operator.console.screen.post_message(Resize(late, late))
+            await operator.pilot.pause()
+            screens = operator.console.screen_stack[1:]
+            assert [(screen.is_modal, screen.outer_size) for screen in screens] == [
+                (is_modal, (80, 24)) for is_modal in (False, True)[: 1 + len(pressed)]
+            ]
+
+        await operator.press("escape")
+        operator.console._resize_timer = operator.console.set_timer(3600, lambda: None)
+        await operator.pilot.resize_terminal(120, 40)
+        await operator.until(lambda: len(operator.text.splitlines()) == 40)
 
 
 @pytest.mark.deep
@@ -635,21 +657,6 @@ def test_a_console_needs_no_place_on_disk(tmp_path: Path) -> None:
     assert a_console(place).navigator.queue_screen().session.place is place
 
 
-async def test_an_unknown_key_says_so_once() -> None:
-    """A key without an action names itself and where all keys are, on each kind of screen once."""
-    async with a_list() as operator:
-        await operator.press("f5")
-        assert "no key f5 here; ? lists the keys" in operator.line("scope")
-        await operator.press("a")
-        assert "no key a" not in operator.line("scope")
-        await operator.opens(PlanScreen, DEAD, "R")
-        await operator.press("f5")  # a plan says itself what it waits for
-        await operator.opens(QueueScreen, "escape")
-        await operator.opens(TaskScreen, "enter")
-        await operator.press("a")
-        await operator.sees("no key a here; ? lists the keys")
-
-
 async def test_ctrl_c_cancels_and_twice_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-c ends typing, closes a plan, and on the list leaves when it is pressed again; a tick of
     the console's clock that comes after that is no error."""
@@ -666,13 +673,6 @@ async def test_ctrl_c_cancels_and_twice_leaves(monkeypatch: pytest.MonkeyPatch) 
         assert operator.console.return_code is None
         await operator.pilot.press("ctrl+c")
         await operator.until(lambda: operator.console.return_code == 0)
-
-    async with an_operator(a_place(a_memory([])), first=keys.OVERVIEW) as overview:
-        await overview.opens(OverviewScreen)
-        await overview.press("ctrl+c")
-        await overview.sees("Ctrl-c again: quit")
-        await overview.pilot.press("ctrl+c")
-        await overview.until(lambda: overview.console.return_code == 0)
 
     monkeypatch.setattr("tui.terminal.bandwidth.ANSWER_SECONDS", 0.0)
     monkeypatch.setattr("tui.terminal.bandwidth.IDLE_SAMPLES", 1000)  # keeps its hurried period
@@ -694,7 +694,8 @@ async def test_a_failure_outside_the_places_is_shown_once() -> None:
 
 
 async def test_a_queue_is_opened_again() -> None:
-    """A queue that was left for the overview is there again, as it was left, and shows its rows."""
+    """A queue that was left for the overview is there again, as it was left, and shows its rows.
+    Ctrl-c leaves from the overview, too, when it is pressed again."""
     async with an_operator(a_place(a_memory(some_tasks())), first=keys.OVERVIEW) as operator:
         for _ in range(3):
             await operator.opens(QueueScreen, "4")
@@ -705,26 +706,6 @@ async def test_a_queue_is_opened_again() -> None:
                 lambda: task_list(operator.console).rows.view.cursor.id[-8:] in operator.text
             )
             await operator.opens(OverviewScreen, "q")
-
-
-async def test_a_size_whose_timer_never_fires_reaches_the_screen() -> None:
-    """Textual passes on a new size by a timer that a busy machine can lose."""
-    async with a_list(size=(120, 40)) as operator:
-        operator.console._resize_timer = operator.console.set_timer(3600, lambda: None)
-        await operator.pilot.resize_terminal(80, 24)
-        await operator.until(lambda: len(operator.text.splitlines()) == 24)
-
-
-async def test_a_former_size_of_the_terminal_changes_nothing() -> None:
-    """A screen and a question above it that get a size late keep the terminal's own: else
-    two sizes at once are laid out in turn without end."""
-    async with a_list() as operator:
-        for pressed in ((), (":",)):
-            await operator.press(*pressed)
-            for size in (Size(100, 30), Size(120, 40)):
-                operator.console.screen.post_message(Resize(size, size))
-            await operator.pilot.pause()
-            screens = operator.console.screen_stack[1:]
-            assert [(screen.is_modal, screen.outer_size) for screen in screens] == [
-                (is_modal, (80, 24)) for is_modal in (False, True)[: 1 + len(pressed)]
-            ]
+        await operator.step("ctrl+c", "Ctrl-c again: quit")
+        await operator.pilot.press("ctrl+c")
+        await operator.until(lambda: operator.console.return_code == 0)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import pytest
 from textual.app import App
 from textual.geometry import Size
-from textual.screen import Screen
 
 from engine.model import State
 from engine.replay.progress import Phase, ReplayProgress
@@ -28,6 +25,7 @@ from tui.locks.list_screen import LocksScreen
 from tui.locks.screen import LockScreen
 from tui.log.screen import LogScreen
 from tui.operations.replay_lines import step_lines
+from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
@@ -42,7 +40,8 @@ PLACES = [
 
 
 async def test_tab_goes_to_the_details_and_back() -> None:
-    """After Tab, j scrolls the details, whose title is the focused one; Tab returns to the rows."""
+    """After Tab, j scrolls the details, whose title is the focused one; Tab returns to the rows.
+    On a lock `]` opens the next one of the list of locks."""
     async with an_operator(*PLACES, first=keys.OVERVIEW, size=(80, 16)) as operator:
         board = await operator.opens(LocksScreen, "5")
         await operator.until(lambda: board.query_one(LongText).below)
@@ -52,20 +51,11 @@ async def test_tab_goes_to_the_details_and_back() -> None:
             await operator.press("tab", "j")
             assert focused.has_class("-focused")
             assert (details.top == 1, operator.picker.key == at) == (scrolls, scrolls)
-
-
-async def test_tab_goes_to_the_details_of_a_queue() -> None:
-    """In a queue Tab leads to the details of the task, and back to the list."""
-    task = a_task(1, State.DEAD)._replace(description="a long story " * 40)
-    place = a_place(a_memory([task, a_task(2, State.DEAD)]))
-    async with an_operator(place, size=(80, 24)) as operator:
-        screen = await operator.opens(QueueScreen, "4")
-        details, parts = screen.query_one("#details", LongText), screen.parts
-        await operator.until(lambda: details.lines and parts.rows.view.task_here)
-        cursor_id = parts.rows.view.cursor.id
-        for scrolls in (True, False):
-            await operator.press("tab", "j")
-            assert (details.has_focus, parts.rows.view.cursor.id == cursor_id) == (scrolls,) * 2
+        # The cursor was on the lock that was examined first, which may be either.
+        await operator.until(lambda: operator.rows.count("STUCK") == len(PLACES))
+        operator.picker.select_key("1")
+        await operator.step("enter", LockScreen, "one > lock STUCK row 1 of 2")
+        await operator.step("]", "two > lock STUCK row 2 of 2")
 
 
 async def open_dead(operator: ConsoleOperator) -> QueueScreen:
@@ -77,35 +67,48 @@ async def open_dead(operator: ConsoleOperator) -> QueueScreen:
 
 
 async def test_the_next_task_is_opened_from_a_task() -> None:
-    """On a task `]` opens the next row of its list and `[` the previous one; the header has its
-    position; Esc leads back to the row that was shown last."""
-    place = a_place(a_memory([a_task(number, State.DEAD) for number in range(3)]))
-    async with an_operator(place) as operator:
+    """In a queue Tab leads to the details of the task, and back to the list. `i` shows whole ids,
+    `w` gives the error the room of the other columns; again: as before. On a task `]` opens the
+    next row of its list and `[` the previous one; the header has its position; Esc leads back to
+    the row that was shown last."""
+    first, *others = (a_task(number, State.DEAD) for number in range(3))
+    error = "550 5.1.1 " + "no such user " * 3 + "END"
+    first = first._replace(description="a long story " * 40, error=error)
+
+    def listed() -> str:
+        lines = (line for line in operator.text.splitlines() if line.startswith(">"))
+        return next(lines, "")
+
+    async with an_operator(a_place(a_memory([first, *others]))) as operator:
         queue = await open_dead(operator)
-        await operator.opens(TaskScreen, "enter")
-        await operator.sees("00000000 row 1 of 3")
+        details, parts = queue.query_one("#details", LongText), queue.parts
+        await operator.press("g")
+        await operator.until(lambda: details.lines and parts.rows.view.cursor.id == first.id)
+        await operator.press("tab", "j")
+        assert (details.has_focus, parts.rows.view.cursor.id) == (True, first.id)
+        await operator.press("tab", "j")
+        assert (details.has_focus, parts.rows.view.cursor.id) == (False, others[0].id)
+
+        await operator.press("k")
+        await operator.until(lambda: first.id[-8:] in listed())
+        before = listed()
+        assert first.id not in before
+        await operator.press("i")
+        await operator.until(lambda: first.id in listed())
+        await operator.press("i", "w")
+        await operator.until(lambda: listed().rstrip().endswith("END"))
+        await operator.press("w")
+        await operator.until(lambda: listed() == before)
+
+        await operator.step("enter", TaskScreen, "00000000 row 1 of 3")
         for pressed, *texts in (
             ("]", "00000001 row 2 of 3"),
             ("]]", "00000002 row 3 of 3", "no next row in the list"),
             ("[", "00000001 row 2 of 3"),
         ):
-            await operator.press(*pressed)
-            await operator.sees(*texts)
+            await operator.step(pressed, *texts)
         assert await operator.opens(QueueScreen, "escape") is queue
         assert queue.widgets.list.row_words == "row 2 of 3"
-
-
-async def test_the_next_lock_is_opened_from_a_lock() -> None:
-    """On a lock `]` opens the next one of the list of locks."""
-    async with an_operator(*PLACES, first=keys.OVERVIEW) as operator:
-        await operator.opens(LocksScreen, "5")
-        # The cursor is on the lock that was examined first, which may be either.
-        await operator.until(lambda: operator.rows.count("STUCK") == len(PLACES))
-        operator.picker.select_key("1")
-        await operator.opens(LockScreen, "enter")
-        await operator.sees("one > lock STUCK row 1 of 2")
-        await operator.press("right_square_bracket")
-        await operator.sees("two > lock STUCK row 2 of 2")
 
 
 async def test_a_long_command_takes_one_line_of_a_plan() -> None:
@@ -122,27 +125,6 @@ async def test_a_long_command_takes_one_line_of_a_plan() -> None:
         assert copy.text.endswith("--apply 12")
 
 
-async def test_full_ids_and_a_wide_error_column() -> None:
-    """`i` shows whole ids, `w` gives the error the room of the other columns; again: as before."""
-    task = a_task(1, State.DEAD)._replace(error="550 5.1.1 " + "no such user " * 3 + "END")
-    async with an_operator(a_place(a_memory([task]))) as operator:
-        await open_dead(operator)
-
-        def listed() -> str:
-            lines = (line for line in operator.text.splitlines() if line.startswith(">"))
-            return next(lines, "")
-
-        await operator.until(listed)
-        before = listed()
-        assert task.id not in before
-        await operator.press("i")
-        await operator.until(lambda: task.id in listed())
-        await operator.press("i", "w")
-        await operator.until(lambda: listed().rstrip().endswith("END"))
-        await operator.press("w")
-        await operator.until(lambda: listed() == before)
-
-
 async def test_t_on_a_transport_and_c_in_the_log(tmp_path: Path) -> None:
     """`t` on a transport opens the log lines with its name; `c` there the clusters of its place."""
     make_spool(tmp_path, some_tasks())
@@ -155,25 +137,10 @@ async def test_t_on_a_transport_and_c_in_the_log(tmp_path: Path) -> None:
         await operator.sees("failed 12")
 
 
-@pytest.mark.parametrize(
-    ("typed", "kind", "expected"),
-    [("sort age", QueueScreen, "order: age"), ("purge", PlanScreen, "PURGE 1 TASK")],
-)
-async def test_the_palette_acts_on_tasks_from_the_overview(
-    typed: str, kind: type[Screen[Any]], expected: str
-) -> None:
+async def test_the_palette_acts_on_tasks_from_the_overview() -> None:
     """`:sort age` on the overview opens the list in that order, `:purge` the plan for the row
-    under its cursor."""
-    place = a_place(a_memory([a_task(number, State.PENDING) for number in range(3)]))
-    async with an_operator(place, first=keys.OVERVIEW) as operator:
-        await operator.press(":")
-        await operator.types(typed)
-        await operator.opens(kind, "enter")
-        await operator.sees(expected)
-
-
-async def test_clusters_open_on_the_one_that_stopped_a_replay() -> None:
-    """A target with the name of a cluster puts the cursor on it once the clusters are read."""
+    under its cursor. A target with the name of a cluster puts the cursor on it once the clusters
+    are read."""
     place = a_place(a_memory(some_tasks()))
     async with an_operator(place, first=keys.OVERVIEW) as operator:
         await operator.opens(ClustersScreen, "c")
@@ -183,6 +150,14 @@ async def test_clusters_open_on_the_one_that_stopped_a_replay() -> None:
         operator.console.navigator.goto(Target(keys.CLUSTERS, state=State.DEAD, id=last))
         await operator.opens(ClustersScreen)
         await operator.until(lambda: operator.picker.key == last)
+        for typed, kind, expected in (
+            ("sort age", QueueScreen, "order: age"),
+            ("purge", PlanScreen, "PURGE 1 TASK"),
+        ):
+            await operator.opens(OverviewScreen, "1")
+            await operator.press(":")
+            await operator.types(typed)
+            await operator.step("enter", kind, expected)
 
 
 def test_skipped_tasks_have_a_column_of_their_own() -> None:

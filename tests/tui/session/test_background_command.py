@@ -6,15 +6,14 @@ import os
 import sys
 import threading
 
-import pytest
-
+from tests.tables import each
 from tui.session.background_command import WorkerProcess
 
 ENDS = (sys.executable, "-c", "import sys; sys.exit('no such queue')")
-SLEEPS = (sys.executable, "-c", "import time; time.sleep(60)")
+SLEEPS = ("sleep", "60")
 
 
-@pytest.mark.parametrize("attempt", range(20))
+@each("attempt", range(20))
 def test_an_end_is_reported_once_while_the_worker_is_released(attempt: int) -> None:
     """While one thread stops it others ask how it ended: none fails, at most one is told."""
     worker = WorkerProcess(SLEEPS)

@@ -17,7 +17,7 @@ from engine.operations.journal import Intent
 from engine.operations.plans import RowResult
 from engine.places.place import Place
 from tests.console_places import NOW, Clock, make_spool, some_tasks
-from tests.journaled_places import a_journaled_place, interrupt, kept, seen
+from tests.journaled_places import a_journaled_place, forget_outcomes, interrupt, kept, seen
 from tui.session.history import SETTLE_RETRY_SECONDS, History
 
 off = asyncio.to_thread
@@ -89,13 +89,6 @@ async def test_why_nothing_can_be_read_is_shown_until_it_can(place: Place) -> No
         await history.refresh()
         (one,) = history.operations
         assert (history.error, one.counts[RowResult.DONE], one.open_rows) == ("", 1, 3)
-
-
-def forget_outcomes(place: Place, op: str) -> None:
-    """As if it was killed between the moves and the line that says so."""
-    path = Path(kept(place).folder, f"{op}.jsonl")
-    lines = [line for line in path.read_text().splitlines(True) if '"line": "ends"' not in line]
-    path.write_text("".join(lines))
 
 
 async def test_what_is_gone_on_with_elsewhere_is_ended(place: Place) -> None:

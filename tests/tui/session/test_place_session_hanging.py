@@ -24,6 +24,7 @@ from engine.store import Unavailable
 from tests.console_operator import an_operator
 from tests.console_places import free, make_spool, some_tasks
 from tests.engine.monitor.test_alerts import write_task
+from tests.tables import each
 from tests.tui.session.hanging_mount import can_mount, hanging_mount
 from tui.cli.setup import places as opening
 from tui.overview.screen import OverviewScreen
@@ -172,7 +173,7 @@ def test_a_place_that_has_gone_is_not_to_be_made_again(tmp_path: Path) -> None:
     assert "spooldeck init" not in str(gone.value)
 
 
-@pytest.mark.parametrize(
+@each(
     ("files", "words"), [(["maildrop"], r"\(the folder has other files\)"), ([], "spooldeck init")]
 )
 def test_no_queue_is_offered_to_be_made_in_a_folder_of_another_program(

@@ -40,6 +40,7 @@ from tests.console_places import (
 )
 from tests.mail_transports import PlaceTransports
 from tests.nftban_queues import Run, store_at
+from tests.tables import each
 from tests.tui.drawn_screens import AT_WORK
 from tui.cli.setup.places import open_places
 from tui.plan import planning
@@ -256,7 +257,9 @@ async def test_mail_that_is_kept_back_is_not_shown_as_ready(tmp_path: Path) -> N
 
 async def test_a_spooled_mail_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its headers and its page are text; what meta.sh contains is shown and never run. Of the task
-    and each file of its payload size, times, inode, mode and owner are shown."""
+    and each file of its payload size, times, inode, mode and owner are shown. `l` goes on and
+    around, `h` back; each part is where it was left; `t` asks for the log, searched for the task.
+    """
     monkeypatch.chdir(tmp_path)
     task = a_dead_task(payload=a_mail(tmp_path))
     file, meta = tmp_path / "queue" / "dlq" / f"{task.id}.task", Path(task.payload)
@@ -270,6 +273,25 @@ async def test_a_spooled_mail_is_decoded(tmp_path: Path, monkeypatch: pytest.Mon
         size = f"{file.stat().st_size} bytes"
         await operator.sees(*inodes, size, "mode -rw-r-----", "mail/body.eml", "modified ")
         assert not (tmp_path / "ran").exists()
+
+        await operator.pilot.resize_terminal(80, 12)
+        titles = ["summary", "payload", "files", "3"]
+        await operator.until(lambda: operator.line("parts").split() == titles)
+        for title in ("summary", "payload", "files", "summary"):
+            await operator.press("l")
+            await operator.on_part(title)
+        await operator.press("left")
+        await operator.sees("TASK_ID")
+        await operator.press("j", "j", "j")
+        assert operator.part.top == 3
+        await operator.turns_to("summary", "died")
+        assert operator.part.top == 0
+        await operator.turns_to("files", "TASK_ID")
+        await operator.until(lambda: operator.part.top == 3)
+        asked: list[Target] = []
+        operator.console.navigator.goto = asked.append  # type: ignore[method-assign, assignment]
+        await operator.press("t")
+        assert asked == [Target(keys.LOG, id=task.id)]
 
 
 META = """\
@@ -341,30 +363,6 @@ async def test_attempts_come_from_the_log(tmp_path: Path) -> None:
         assert operator.line("waits").split()[0] == "died"
 
 
-async def test_arrows_turn_the_parts(tmp_path: Path) -> None:
-    """`l` goes on and around, `h` back; each part is where it was left; `t` asks for the log,
-    searched for the task."""
-    task = a_dead_task(payload=a_mail(tmp_path))
-    asked: list[Target] = []
-    async with on_task(tmp_path, task, size=(80, 12)) as operator:
-        titles = ["summary", "payload", "files", "3"]
-        await operator.until(lambda: operator.line("parts").split() == titles)
-        for title in ("payload", "files", "summary"):
-            await operator.press("l")
-            await operator.on_part(title)
-        await operator.press("left")
-        await operator.sees("TASK_ID")
-        await operator.press("j", "j", "j")
-        assert operator.part.top == 3
-        await operator.turns_to("summary", "died")
-        assert operator.part.top == 0
-        await operator.turns_to("files", "TASK_ID")
-        await operator.until(lambda: operator.part.top == 3)
-        operator.console.navigator.goto = asked.append  # type: ignore[method-assign, assignment]
-        await operator.press("t")
-        assert asked == [Target(keys.LOG, id=task.id)]
-
-
 def opened_place(root: Path, settings: str = "") -> Place:
     """A spool as the command line opens it with these settings."""
     config = root / "config.yml"
@@ -374,7 +372,7 @@ def opened_place(root: Path, settings: str = "") -> Place:
     return place
 
 
-@pytest.mark.parametrize("state", [State.DEAD, State.PENDING])
+@each("state", [State.DEAD, State.PENDING])
 def test_the_command_shows_the_task(tmp_path: Path, state: State, spooldeck: Run) -> None:
     """What the summary names as its command prints the task."""
     task = a_task(7, state)
@@ -397,15 +395,6 @@ def test_a_kind_with_its_own_schedule_has_its_own_maximum(tmp_path: Path) -> Non
 
 
 # While it is looked at
-
-
-async def test_the_hints_of_a_task_in_the_trash_are_those_of_the_list() -> None:
-    """In the trash R restores and X expunges, on the task screen as in the list."""
-    task = a_task(1, State.TRASH)
-    async with an_operator(a_place(a_memory([task])), size=(120, 40)) as operator:
-        operator.console.navigator.goto(Target(keys.TASK, id=task.id))
-        await operator.opens(TaskScreen)
-        await operator.sees("R restore X expunge")
 
 
 async def test_enter_goes_to_a_child_and_back_to_its_parent() -> None:
@@ -591,9 +580,13 @@ async def test_a_part_is_painted_although_a_repaint_is_asked_for_meanwhile(
 
 
 async def test_a_reading_that_is_cancelled_before_it_begins_leaves_no_warning() -> None:
-    """When the console closes, or a second tick follows, the reading of a tick may never begin."""
-    async with an_operator(a_place(a_memory(some_tasks()))) as operator:
-        screen = await operator.opens(TaskScreen, "enter")
+    """When the console closes, or a second tick follows, the reading of a tick may never begin. In
+    the trash R restores and X expunges, on the task screen as in the list."""
+    task = a_task(99, State.TRASH)
+    async with an_operator(a_place(a_memory([task, *some_tasks()])), size=(120, 40)) as operator:
+        operator.console.navigator.goto(Target(keys.TASK, id=task.id))
+        screen = await operator.opens(TaskScreen)
+        await operator.sees("R restore X expunge")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             screen.tick()

@@ -7,15 +7,13 @@ import os
 import pty
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.console_places import Clock, make_spool, some_tasks
 from tests.pseudo_terminals import Screen, Terminal, console
+from tests.tables import each
 from tui.terminal.bandwidth import (
     IDLE_SAMPLES,
     PERIODS_SECONDS,
@@ -61,26 +59,23 @@ class Line:
         return self.wire.skips_repaint
 
 
-@pytest.mark.parametrize(
-    ("period", "share", "then"),
-    [
-        (1.0, 1.0, 1.0),
-        (1.0, 1.001, 2.0),
-        (2.0, 1.001, 5.0),
-        (5.0, 100, 5.0),
-        (5.0, 0.31, 2.0),
-        (5.0, 0.33, 5.0),
-        (2.0, 0.39, 1.0),
-        (2.0, 0.41, 2.0),
-        (1.0, 0.0, 1.0),
-    ],
-)
+@each(("period", "share", "then"), [
+    (1.0, 1.0, 1.0),
+    (1.0, 1.001, 2.0),
+    (2.0, 1.001, 5.0),
+    (5.0, 100, 5.0),
+    (5.0, 0.31, 2.0),
+    (5.0, 0.33, 5.0),
+    (2.0, 0.39, 1.0),
+    (2.0, 0.41, 2.0),
+    (1.0, 0.0, 1.0),
+])  # fmt: skip
 def test_the_pace(period: float, share: float, then: float) -> None:
     """Over budget it slows down by a step; it speeds up only where the faster pace has room."""
     assert choose_period(period, share * BUDGET, BUDGET) == then
 
 
-@pytest.mark.parametrize("size", [0, 900, 1100, 1900, 2100, 9000])
+@each("size", [0, 900, 1100, 1900, 2100, 9000])
 def test_a_pace_is_kept(size: int) -> None:
     """A console that paints the same each time settles at one pace and does not swing."""
     line, periods = Line(), set()
@@ -92,17 +87,14 @@ def test_a_pace_is_kept(size: int) -> None:
     assert size / period <= BUDGET or period == PERIODS_SECONDS[-1]
 
 
-@pytest.mark.parametrize(
-    ("environ", "asked", "limit"),
-    [
-        ({}, 0, LinkLimit(math.inf)),
-        ({"SSH_CONNECTION": "203.0.113.4 50022 10.0.0.2 22"}, 0, LinkLimit(SLOW_LINK_BUDGET, True)),
-        ({"SSH_TTY": "/dev/pts/3"}, 0, LinkLimit(SLOW_LINK_BUDGET, True)),
-        ({"SSH_CONNECTION": "", "SSH_TTY": ""}, 0, LinkLimit(math.inf)),
-        ({}, 500, LinkLimit(500)),
-        ({"SSH_TTY": "/dev/pts/3"}, 500, LinkLimit(500)),
-    ],
-)
+@each(("environ", "asked", "limit"), [
+    ({}, 0, LinkLimit(math.inf)),
+    ({"SSH_CONNECTION": "203.0.113.4 50022 10.0.0.2 22"}, 0, LinkLimit(SLOW_LINK_BUDGET, True)),
+    ({"SSH_TTY": "/dev/pts/3"}, 0, LinkLimit(SLOW_LINK_BUDGET, True)),
+    ({"SSH_CONNECTION": "", "SSH_TTY": ""}, 0, LinkLimit(math.inf)),
+    ({}, 500, LinkLimit(500)),
+    ({"SSH_TTY": "/dev/pts/3"}, 500, LinkLimit(500)),
+])  # fmt: skip
 def test_only_ssh_and_an_option_limit_the_bytes(
     environ: dict[str, str], asked: float, limit: LinkLimit
 ) -> None:
@@ -184,30 +176,6 @@ def test_answers_to_keys_and_time_away_slow_nothing_down() -> None:
     assert line.wire.period == PERIODS_SECONDS[0]
 
 
-@pytest.mark.parametrize(
-    ("size", "costs"),
-    [((80, 24), {"j": 500, "\x1b[6~": 3000}), ((120, 40), {"j": 600, "\x1b[6~": 6000})],
-    ids=["80x24", "120x40"],
-)
-def test_a_key_is_answered_in_few_bytes(
-    tmp_path: Path, size: tuple[int, int], costs: dict[str, int]
-) -> None:
-    """A move of the cursor and a page cost no more of a slow line than what changes on screen."""
-    with on_queue(tmp_path, size=size) as terminal:
-        for key, most in costs.items():
-            # Once a second more is painted.
-            assert min(answer(terminal, key) for _ in range(6)) <= most, key
-
-
-@contextmanager
-def on_queue(root: Path, **options: Any) -> Iterator[Terminal]:
-    """The list of a queue with 200 tasks, on a terminal."""
-    make_spool(root, some_tasks(200))
-    with console("--open", "queue", str(root), **options) as terminal:
-        terminal.shows("acts on ", "row 1 of 200")
-        yield terminal
-
-
 def answer(terminal: Terminal, key: str) -> int:
     """Bytes from a key to the line that says what is under the cursor now."""
     scope, before = scope_line(terminal), len(terminal.said)
@@ -221,10 +189,18 @@ def scope_line(terminal: Terminal) -> str:
     return next((line for line in terminal.screen.lines if "acts on" in line), "")
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
-def test_a_new_log_line_costs_a_few_lines(tmp_path: Path, size: tuple[int, int]) -> None:
-    """While the log is followed the terminal scrolls, and only what is new is sent."""
-    make_spool(tmp_path, some_tasks(3))
+@each(
+    ("size", "costs"),
+    [((80, 24), {"j": 500, "\x1b[6~": 3000}), ((120, 40), {"j": 600, "\x1b[6~": 6000})],
+)
+def test_keys_seconds_and_lines_cost_few_bytes(
+    tmp_path: Path, size: tuple[int, int], costs: dict[str, int]
+) -> None:
+    """A screen that covers the overview sends the changed digits of its clock each second. A move
+    of the cursor and a page cost no more of a slow line than what changes on screen. After another
+    program has written over it, Ctrl-l brings it back. While the log is followed the terminal
+    scrolls, and only what is new is sent."""
+    make_spool(tmp_path, some_tasks(200))
     log = tmp_path / "log" / "queue.log"
 
     def add(number: int) -> None:
@@ -237,30 +213,36 @@ def test_a_new_log_line_costs_a_few_lines(tmp_path: Path, size: tuple[int, int])
         add(number)
     with console(str(tmp_path), size=size) as terminal:
         terminal.shows("QUEUE", "PEND")
+        terminal.send("2")
+        terminal.shows("acts on ", "row 1 of 200")
+        assert min(tick(terminal) for _ in range(4)) <= 30
+        for key, most in costs.items():
+            # Once a second more is painted.
+            assert min(answer(terminal, key) for _ in range(6)) <= most, key
+
+        def undisturbed() -> str:
+            screen = Screen(*size)
+            screen.feed_bytes(bytes(terminal.said))
+            return screen.text
+
+        terminal.screen.feed("\x1b[2J\x1b[5;1HBroadcast message")
+        assert terminal.screen.text != undisturbed()
+        terminal.send("\x0c")
+        terminal.until(lambda: terminal.screen.text == undisturbed())
+
         terminal.send("7")
         terminal.shows("7 Log", "number 59.", "next")
-        costs = []
+        line_costs = []
         for number in range(60, 66):
             before = len(terminal.said)
             add(number)
             terminal.shows(f"number {number}.")
-            costs.append(len(terminal.said) - before)
+            line_costs.append(len(terminal.said) - before)
         shown = [line.rpartition("number ")[2] for line in terminal.screen.lines]
     numbers = [int(text.partition(".")[0]) for text in shown if text[:1].isdigit()]
     assert numbers == [*range(66 - len(numbers), 66)]
     assert len(numbers) > size[1] // 2
-    assert min(costs) <= 7 * size[0], costs
-
-
-def test_a_covered_screen_costs_nothing(tmp_path: Path) -> None:
-    """A screen that covers the overview sends the changed digits of its clock each second."""
-    make_spool(tmp_path, some_tasks(200))
-    with console(str(tmp_path)) as terminal:
-        terminal.shows("QUEUE", "PEND")
-        terminal.send("2")
-        terminal.shows("row 1 of")
-        least = min(tick(terminal) for _ in range(4))
-    assert least <= 30
+    assert min(line_costs) <= 7 * size[0], line_costs
 
 
 def test_output_that_waits_is_noticed() -> None:
@@ -287,7 +269,10 @@ def test_output_that_waits_is_noticed() -> None:
 def test_a_terminal_that_stops_reading_delays_nothing_later(tmp_path: Path) -> None:
     """Over SSH, screens that were not read in time are followed by the present one; the refresh
     stays at 1 s under the budget of a slow link."""
-    with on_queue(tmp_path, SSH_CONNECTION="203.0.113.4 50022 10.0.0.2 22") as terminal:
+    make_spool(tmp_path, some_tasks(200))
+    over_ssh = {"SSH_CONNECTION": "203.0.113.4 50022 10.0.0.2 22"}
+    with console("--open", "queue", str(tmp_path), **over_ssh) as terminal:
+        terminal.shows("acts on ", "row 1 of 200")
         for _ in range(3):
             terminal.send("\x0c" * 8)  # a whole screen each, unread
             time.sleep(0.5)
@@ -307,21 +292,6 @@ def test_over_budget_the_header_shows_the_refresh(tmp_path: Path) -> None:
     with console("--wire", "1", str(tmp_path)) as terminal:
         terminal.shows("refresh 2s (slow link)")
         terminal.shows("refresh 5s (slow link)")
-
-
-def test_ctrl_l_sends_the_whole_screen(tmp_path: Path) -> None:
-    """After another program has written over the screen, Ctrl-l brings it back."""
-    with on_queue(tmp_path) as terminal:
-        terminal.screen.feed("\x1b[2J\x1b[5;1HBroadcast message")
-
-        def undisturbed() -> str:
-            screen = Screen(terminal.screen.columns, terminal.screen.rows)
-            screen.feed_bytes(bytes(terminal.said))
-            return screen.text
-
-        assert terminal.screen.text != undisturbed()
-        terminal.send("\x0c")
-        terminal.until(lambda: terminal.screen.text == undisturbed())
 
 
 def tick(terminal: Terminal) -> int:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.programs import needs
 from tests.pseudo_terminals import Terminal
+from tests.tables import each
 from tui.terminal.clipboard import (
     DEFAULT_LIMIT_BYTES,
     LIMIT_VARIABLE,
@@ -39,7 +40,7 @@ def test_a_copy_inside_tmux_is_sent_twice() -> None:
     assert rendered == plain + "\x1bPtmux;" + plain.replace("\x1b", "\x1b\x1b") + "\x1b\\"
 
 
-@pytest.mark.parametrize(
+@each(
     ("limit", "longest"),
     [("", DEFAULT_LIMIT_BYTES // 4 * 3), ("400", 300), ("a lot", DEFAULT_LIMIT_BYTES // 4 * 3)],
 )
@@ -54,17 +55,14 @@ SHORT, LONG = "abc", "text" * 1_000
 TMUX, STY = {"TMUX": "/tmp/tmux-0/default,1,0"}, {"STY": "1.pts-0.host"}
 
 
-@pytest.mark.parametrize(
-    ("environ", "is_plain", "is_plain_if_long"),
-    [
-        (STY, False, False),
-        (STY | {"TERM": "screen.xterm-256color"}, False, False),
-        ({"TERM": "screen-256color"}, True, False),
-        (TMUX | STY | {"TERM": "screen"}, True, False),
-        (TMUX | {"TERM": "screen"}, True, True),
-        ({"TERM": "tmux-256color"}, True, True),
-    ],
-)
+@each(("environ", "is_plain", "is_plain_if_long"), [
+    (STY, False, False),
+    (STY | {"TERM": "screen.xterm-256color"}, False, False),
+    ({"TERM": "screen-256color"}, True, False),
+    (TMUX | STY | {"TERM": "screen"}, True, False),
+    (TMUX | {"TERM": "screen"}, True, True),
+    ({"TERM": "tmux-256color"}, True, True),
+])  # fmt: skip
 def test_screen_gets_strings_that_it_passes_on(
     environ: Mapping[str, str], is_plain: bool, is_plain_if_long: bool
 ) -> None:
@@ -79,29 +77,26 @@ def test_screen_gets_strings_that_it_passes_on(
             assert "".join(parts) == plain
 
 
-@pytest.mark.parametrize("environ", [STY, {"TERM": "screen"}])
-def test_a_real_screen_passes_it_to_its_terminal(
-    environ: Mapping[str, str], tmp_path: Path
-) -> None:
+def test_a_real_screen_passes_it_to_its_terminal(tmp_path: Path) -> None:
     """Of a copy of any length the terminal around GNU screen gets the sequence once, and none of it
     is printed."""
-    program, sockets = needs("screen"), tmp_path / "sockets"
+    program, sockets, sent = needs("screen"), tmp_path / "sockets", tmp_path / "sent"
     sockets.mkdir(0o700)
-    for number, text in enumerate((SHORT, LONG)):
-        sent = tmp_path / f"sent{number}"
-        sent.write_text(osc52_sequence(text, environ))
-        command = f"cat {shlex.quote(str(sent))}; echo copied; read line"
-        argv = [program, "-c", "/dev/null", "-U", "sh", "-c", command]
-        outside = {"TERM": "xterm", "LANG": "C.UTF-8", "SCREENDIR": str(sockets)}
-        with Terminal(argv, outside) as terminal:
-            terminal.shows("copied")
-            assert terminal.said.count(osc52_sequence(text, {}).encode()) == 1
-            assert terminal.screen.text.split() == ["copied"]
-            terminal.send("\r")
-            terminal.end()
+    copies = [(text, environ) for text in (SHORT, LONG) for environ in (STY, {"TERM": "screen"})]
+    sent.write_text("".join(osc52_sequence(text, environ) for text, environ in copies))
+    command = f"cat {shlex.quote(str(sent))}; echo copied; read line"
+    argv = [program, "-c", "/dev/null", "-U", "sh", "-c", command]
+    outside = {"TERM": "xterm", "LANG": "C.UTF-8", "SCREENDIR": str(sockets)}
+    with Terminal(argv, outside) as terminal:
+        terminal.shows("copied")
+        for text in (SHORT, LONG):
+            assert terminal.said.count(osc52_sequence(text, {}).encode()) == 2
+        assert terminal.screen.text.split() == ["copied"]
+        terminal.send("\r")
+        terminal.end()
 
 
-@pytest.mark.parametrize("term", ["linux", "linux-16color", "screen.linux"])
+@each("term", ["linux", "linux-16color", "screen.linux"])
 def test_the_linux_console_has_no_clipboard(term: str) -> None:
     """Nothing is sent to it, and the next step is named."""
     with pytest.raises(NotCopied, match="no clipboard; next: = shows plain text"):

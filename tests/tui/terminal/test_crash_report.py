@@ -22,6 +22,7 @@ from textual.widgets import Static
 from tests.console_places import NOW, make_spool, some_tasks
 from tests.examples import deep_but
 from tests.pseudo_terminals import UTF8, Terminal
+from tests.tables import each
 from tui.terminal import crash_report
 from tui.terminal.safe_app import SafeApp
 
@@ -154,16 +155,13 @@ def test_a_report_has_versions_terminal_and_lines_of_code() -> None:
     assert len(recursion.splitlines()) < crash_report.MAX_FRAMES + 30
 
 
-@pytest.mark.parametrize(
-    ("environ", "folder"),
-    [
-        ({"XDG_STATE_HOME": "{}/state", "HOME": "/nowhere"}, "state/spooldeck"),
-        ({"XDG_STATE_HOME": "relative", "HOME": "{}"}, ".local/state/spooldeck"),
-        ({"HOME": "{}"}, ".local/state/spooldeck"),
-        ({"HOME": "/dev/null"}, None),
-        ({}, None),
-    ],
-)
+@each(("environ", "folder"), [
+    ({"XDG_STATE_HOME": "{}/state", "HOME": "/nowhere"}, "state/spooldeck"),
+    ({"XDG_STATE_HOME": "relative", "HOME": "{}"}, ".local/state/spooldeck"),
+    ({"HOME": "{}"}, ".local/state/spooldeck"),
+    ({"HOME": "/dev/null"}, None),
+    ({}, None),
+])  # fmt: skip
 def test_where_it_is_kept(tmp_path: Path, environ: Mapping[str, str], folder: str | None) -> None:
     """In the state folder of the user; where that cannot be written, in the temporary folder."""
     variables = {key: value.format(tmp_path) for key, value in environ.items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 
-import pytest
 from textual._styles_cache import StylesCache
 from textual.color import Color
 from textual.geometry import Region
@@ -14,6 +13,7 @@ from textual.widget import Widget
 
 from tests.console_operator import an_operator
 from tests.console_places import a_memory, a_place, some_tasks
+from tests.tables import each
 from tui.terminal.render_cache import CachedLines
 
 
@@ -35,8 +35,7 @@ async def strips_differ(pilot: Pilot[None]) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("theme", ["paper", "mono"])
-async def test_kept_lines_are_those_of_now(theme: str) -> None:
+async def test_kept_lines_are_those_of_now() -> None:
     """After keys, another size, another theme: each widget's kept lines are what it would paint."""
     async with an_operator(a_place(a_memory(some_tasks()))) as operator:
         console, pilot = operator.console, operator.pilot
@@ -45,12 +44,13 @@ async def test_kept_lines_are_those_of_now(theme: str) -> None:
         for pressed in ("j", "pagedown", "space", "4", "v", "j", "h", "2"):
             await pilot.press(pressed)
             assert await strips_differ(pilot) == [], pressed
-        for size in ((120, 40), None, (60, 15)):
-            await (pilot.resize_terminal(*size) if size else console.theme_loader.use_theme(theme))
-            assert await strips_differ(pilot) == []
+        for then in ((120, 40), "paper", (60, 15), "mono"):
+            use_theme = console.theme_loader.use_theme
+            await (use_theme(then) if isinstance(then, str) else pilot.resize_terminal(*then))
+            assert await strips_differ(pilot) == [], then
 
 
-@pytest.mark.parametrize("kind", [StylesCache, CachedLines])
+@each("kind", [StylesCache, CachedLines])
 def test_the_lines_of_a_closed_screen_are_released(kind: type[StylesCache]) -> None:
     """No cache of colours keeps the lines of a widget that has been removed."""
     lines = kind()

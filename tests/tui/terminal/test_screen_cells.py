@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import get_character_cell_size
@@ -17,6 +16,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 from tests.pseudo_terminals import Screen
+from tests.tables import each
 from tui.terminal.screen_cells import ScreenCells
 
 WIDTH, ROWS = 24, 3
@@ -121,16 +121,12 @@ def sent_after(before: Row, after: Row) -> str:
 A, B, CURSOR = STYLES[3], STYLES[6], STYLES[4]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "sent"),
-    [
-        ([("14:31:04", A)], [("14:31:04", A)], ""),
-        ([("14:31:04", A)], [("14:31:05", A)], "\x1b[1;8H\x1b[48;2;16;20;27m5"),
-        ([("1 of 2", A)], [("2 of 1", A)], "\x1b[1;1H\x1b[48;2;16;20;27m2 of 1"),
-        ([("1", B), ("  to", A), ("1", B)], [("2", B), ("  to", A), ("2", B)], "2\x1b[6G2"),
-    ],
-    ids=["nothing", "a second of the clock", "a small gap", "a gap in another style"],
-)
+@each(("before", "after", "sent"), [
+    ([("14:31:04", A)], [("14:31:04", A)], ""),
+    ([("14:31:04", A)], [("14:31:05", A)], "\x1b[1;8H\x1b[48;2;16;20;27m5"),
+    ([("1 of 2", A)], [("2 of 1", A)], "\x1b[1;1H\x1b[48;2;16;20;27m2 of 1"),
+    ([("1", B), ("  to", A), ("1", B)], [("2", B), ("  to", A), ("2", B)], "2\x1b[6G2"),
+])  # fmt: skip
 def test_only_changed_cells_are_sent(before: Row, after: Row, sent: str) -> None:
     """A change costs a jump, its text, and a style only if another one is in force."""
     assert sent_after(before, after).endswith(sent)

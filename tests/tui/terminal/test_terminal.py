@@ -29,6 +29,7 @@ from tests.pseudo_terminals import (
     console,
     left,
 )
+from tests.tables import each
 
 TERMS = ("xterm", "xterm-256color", "screen", "screen-256color", "tmux-256color", "linux", "vt100")
 
@@ -98,6 +99,13 @@ def others(output: bytes | bytearray) -> list[str]:
     return re.findall(r"\x1b.{0,20}|[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", rest)
 
 
+def ends_by(number: signal.Signals, terminal: Terminal) -> None:
+    """A signal ends it with the code that says which, and the terminal as it was."""
+    terminal.process.send_signal(number)
+    assert (terminal.end(), terminal.restored) == (128 + number, True)
+    assert LEAVES in terminal.said
+
+
 # Table of terminals
 
 
@@ -122,7 +130,7 @@ def test_every_terminal(spool: str, term: str) -> None:
         assert not no_color or "7" in sgr(terminal.said)  # the cursor is still seen
 
 
-@pytest.mark.parametrize("term", ["dumb", "", None])
+@each("term", ["dumb", "", None])
 def test_a_terminal_that_cannot_move_its_cursor(spool: str, term: str | None) -> None:
     """It is refused in one line with what to do instead, and nothing else is written."""
     environ = {} if term is None else {"TERM": term}
@@ -148,7 +156,8 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @LOCALES
 def test_wide_and_foreign_text_keeps_its_columns(foreign: str, lang: dict[str, str]) -> None:
-    """Every row ends where it would with plain text, in cells, and a cut is at its end."""
+    """Every row ends where it would with plain text, in cells, and a cut is at its end. SIGINT ends
+    it and restores the terminal."""
     with console("--open", "queue", "--theme", "mono", foreign, **lang) as terminal:
         terminal.opens(5)
 
@@ -161,8 +170,7 @@ def test_wide_and_foreign_text_keeps_its_columns(foreign: str, lang: dict[str, s
         terminal.shows("filter")
         terminal.send("größe")
         terminal.shows("gr??e" if lang is ASCII else "größe")
-        terminal.process.terminate()
-        terminal.end()
+        ends_by(signal.SIGINT, terminal)
         if lang is ASCII:
             assert terminal.said.isascii()
             assert "<" + "?" * 12 + ">" in "".join(rows)
@@ -258,7 +266,8 @@ def is_reached(terminal: Terminal, text: str) -> bool:
 
 @LOCALES
 def test_nothing_in_the_data_reaches_the_terminal_raw(hostile: str, lang: dict[str, str]) -> None:
-    """On every screen a hostile spool is text: each control byte sent is one of the console's."""
+    """On every screen a hostile spool is text: each control byte sent is one of the console's.
+    SIGHUP ends it and restores the terminal."""
     with console(hostile, size=(120, 40), **lang) as terminal:
         terminal.shows("PEND", "HOSTILE")
         for keys, text in WALK:
@@ -269,8 +278,7 @@ def test_nothing_in_the_data_reaches_the_terminal_raw(hostile: str, lang: dict[s
         terminal.send("\r")
         terminal.until(lambda: ENTERS in terminal.said.partition(PLAIN)[2])
         terminal.shows(READY)
-        terminal.process.terminate()
-        assert terminal.end() == 143
+        ends_by(signal.SIGHUP, terminal)
         assert not others(terminal.said)
         assert not sgr(terminal.said) & {"5", "6", "8"}
         assert "HOSTILE" in terminal.said.decode()
@@ -336,16 +344,6 @@ def test_ctrl_z_leads_to_the_shell_and_back(spool: str) -> None:
 
 
 # Ends
-
-
-@pytest.mark.parametrize("number", ENDS)
-def test_signals_restore_the_terminal(spool: str, number: signal.Signals) -> None:
-    """A signal ends it with the code that says which, and the terminal as it was."""
-    with console("--open", "queue", spool) as terminal:
-        terminal.shows(READY)
-        terminal.process.send_signal(number)
-        assert (terminal.end(), terminal.restored) == (128 + number, True)
-        assert LEAVES in terminal.said
 
 
 BYTES = ["1", "20", "40", "60", "80", "100", "120", "140", "200", "400", "800", "1600"]

@@ -10,6 +10,7 @@ import pytest
 
 from engine.model import Lease, State, Task
 from tests.console_places import NOW, a_task
+from tests.tables import each
 from tui.text import task_row
 from tui.text.export import Export, ExportRefused, ExportTable, default_path, path_error
 
@@ -95,7 +96,7 @@ def test_a_cell_is_read_like_its_json() -> None:
 DIED = str(int(NOW))
 
 
-@pytest.mark.parametrize(
+@each(
     ("task", "times"),
     [
         (

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tests.documents import ROOT
+from tests.tables import each
 from tui.text import glyphs, graphs
 
 
-@pytest.mark.parametrize(
-    ("environ", "is_utf8"),
-    [
-        *(({"LANG": name}, True) for name in ("en_US.UTF-8", "de_DE.utf8@euro", "C.UTF-8")),
-        ({"LC_CTYPE": "UTF-8"}, True),
-        ({"LC_ALL": "C", "LANG": "en_US.UTF-8"}, False),
-        ({"LC_CTYPE": "en_US.UTF-8", "LANG": "C"}, True),
-        ({"LC_CTYPE": "C.UTF-8", "LANG": "C"}, False),
-        ({"LANG": "de_DE"}, False),
-        ({}, False),
-    ],
-)
+@each(("environ", "is_utf8"), [
+    *(({"LANG": name}, True) for name in ("en_US.UTF-8", "de_DE.utf8@euro", "C.UTF-8")),
+    ({"LC_CTYPE": "UTF-8"}, True),
+    ({"LC_ALL": "C", "LANG": "en_US.UTF-8"}, False),
+    ({"LC_CTYPE": "en_US.UTF-8", "LANG": "C"}, True),
+    ({"LC_CTYPE": "C.UTF-8", "LANG": "C"}, False),
+    ({"LANG": "de_DE"}, False),
+    ({}, False),
+])  # fmt: skip
 def test_the_locale_chooses(environ: Mapping[str, str], is_utf8: bool) -> None:
     """LC_ALL goes before LC_CTYPE before LANG; a value that Python set itself does not count."""
     assert glyphs.glyphs_of_locale(environ) == (glyphs.UTF8 if is_utf8 else glyphs.ASCII)
 
 
-@pytest.mark.parametrize("term", ["linux", "linux-16color", "screen.linux"])
+@each("term", ["linux", "linux-16color", "screen.linux"])
 def test_the_linux_console_has_signs_of_its_own(term: str) -> None:
     """They depend on the locale too: without UTF-8 the console shows ASCII."""
     environ = {"TERM": term, "LANG": "C.UTF-8"}

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 from unittest.mock import patch
 
-import pytest
-
 from engine.monitor.throughput import FlowSeries, Rates
 from tests.console_operator import an_operator, words
 from tests.console_places import a_memory, a_place, a_stuck_lock, a_task
+from tests.tables import each
 from tui.locks.screen import LockScreen
 from tui.operations.replay_lines import GRAPH_ROWS, flow_lines
 from tui.text.graphs import KEY, LatestFlow, flow_graph
 
 
-@pytest.mark.parametrize(
+@each(
     ("backlog", "now", "text", "axis"),
     [((60.0, 46.0), 50, "max 60", "60"), ((40.0, 46.0), 61, "max 61", "61")],
 )
@@ -41,7 +40,7 @@ def test_the_printed_rates_are_over_one_time() -> None:
     assert float(top.split()[0]) >= 2.5
 
 
-@pytest.mark.parametrize("rows", [2, GRAPH_ROWS])
+@each("rows", [2, GRAPH_ROWS])
 def test_a_replay_prints_the_rates_of_the_tables(rows: int) -> None:
     """Beside the lines of a replay are the figures of the tables, not those of the last step."""
     series = FlowSeries((1.0, 0.0), (1.0, 0.0), (1.0, 0.0), (40.0, 44.0))

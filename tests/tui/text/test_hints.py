@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.console_operator import words
+from tests.tables import each
 from tui.text.hints import Scope, hint_lines, next_line, scope_words, with_message
 from tui.text.keys import Hint
 from tui.text.lines import width_of
 
 
-@pytest.mark.parametrize(
-    ("scope", "text"),
-    [
-        (Scope("X", matching="318"), "X"),
-        (Scope("20261120T091815Z-mail_send-a1240c23"), "a1240c23"),
-        (Scope("X", is_gone=True), "nothing: X is gone"),
-        (Scope("X", marked=5), "5 marked"),
-        (Scope("X", marked=5, hidden=3), "5 marked, 3 hidden marks not included"),
-        (Scope("X", hidden=1), "0 marked, 1 hidden mark not included"),
-        (Scope("X", acts_on_all=True, matching="1,318"), "all 1,318 matching"),
-        (Scope("X", ranged=4), "nothing: 4 rows in the range"),
-        (Scope(), "nothing"),
-    ],
-)
+@each(("scope", "text"), [
+    (Scope("X", matching="318"), "X"),
+    (Scope("20261120T091815Z-mail_send-a1240c23"), "a1240c23"),
+    (Scope("X", is_gone=True), "nothing: X is gone"),
+    (Scope("X", marked=5), "5 marked"),
+    (Scope("X", marked=5, hidden=3), "5 marked, 3 hidden marks not included"),
+    (Scope("X", hidden=1), "0 marked, 1 hidden mark not included"),
+    (Scope("X", acts_on_all=True, matching="1,318"), "all 1,318 matching"),
+    (Scope("X", ranged=4), "nothing: 4 rows in the range"),
+    (Scope(), "nothing"),
+])  # fmt: skip
 def test_the_scope_says_what_would_be_acted_on(scope: Scope, text: str) -> None:
     """The line above the hints names exactly what a verb would act on now."""
     line = next_line("c", "groups these errors", scope_words(scope), 80)

@@ -12,6 +12,7 @@ from textual.screen import Screen
 from engine.index.filter_language import FIELDS
 from engine.verbs import VERBS
 from tests.console_places import a_console, a_memory, a_place
+from tests.tables import each
 from tui.app import Console
 from tui.confirm.action_screen import ActionScreen
 from tui.key_tables import KEYS, keys_on
@@ -41,7 +42,7 @@ SCREENS: dict[str, type[Screen[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("screen", SCREENS)
+@each("screen", SCREENS)
 def test_each_key_of_the_table_is_bound(screen: str) -> None:
     """On each screen a key of the table does one thing, and the screen does it."""
     pressed = [name for key in keys_on(screen) for name in key.keys]
@@ -87,7 +88,7 @@ def test_a_search_says_where_else_there_is_such_a_key() -> None:
     assert helped(keys.LIST, "no such words") == []
 
 
-@pytest.mark.parametrize("search", ["", "fields"])
+@each("search", ["", "fields"])
 def test_the_help_tells_every_field_of_a_filter(search: str) -> None:
     """Where a filter can be typed, all that it can ask for is told; elsewhere it is not."""
     text = " ".join(helped(keys.LIST, search))

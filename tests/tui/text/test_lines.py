@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from engine.text.safe import safe_line
+from tests.tables import each
 from tui.text.lines import cells_of, fit_text, fit_text_end, fold_text
 
 
@@ -17,7 +17,7 @@ def test_a_text_takes_the_cells_that_the_terminal_library_counts(text: str) -> N
     assert cells_of(text) == cell_len(text)
 
 
-@pytest.mark.parametrize("width", [-3, 0, 1])
+@each("width", [-3, 0, 1])
 def test_text_is_folded_at_any_width(width: int) -> None:
     """A terminal narrower than a margin gets one character a line, and the folding ends."""
     assert fold_text("ab c", width) == ["a", "b", "c"]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import pytest
-
 from engine.index.error_clusters import Cluster
 from engine.model import Lease, LockEvidence, State, Verdict
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
 from engine.monitor.recurrence import Recurrence, StillHappens
 from tests.console_places import NOW, a_task
+from tests.tables import each
 from tui.groups import cluster_lines as cluster_view
 from tui.overview import alert_lines as alert_view
 from tui.session.index_queries import CheckedCluster
@@ -66,7 +65,7 @@ def meanings() -> Iterator[tuple[str, list[Line]]]:
     yield "alerts", alert_view.alert_lines(alerts, {"place": "place"}, WIDTH)
 
 
-@pytest.mark.parametrize(("view", "lines"), meanings())
+@each(("view", "lines"), meanings())
 def test_no_two_are_equal_without_colour(view: str, lines: Sequence[Line]) -> None:
     """What differs in meaning differs in its characters, in plain ASCII."""
     said = [bare(line) for line in lines]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-import pytest
-
 from tests.console_operator import words
+from tests.tables import each
 from tui.text.lines import Run, width_of
 from tui.text.table import REST, Column, Table, alarm_sign
 
@@ -38,7 +37,7 @@ def test_a_column_is_as_wide_as_its_longest_cell_and_one_takes_the_rest() -> Non
     assert drawn(Table((NAME, WHY._replace(grows=2), NUMBER)), 40)[1] == "mail    relay d…      7"
 
 
-@pytest.mark.parametrize(("width", "titles"), [(24, "NAME N WHY"), (23, "NAME N"), (15, "NAME")])
+@each(("width", "titles"), [(24, "NAME N WHY"), (23, "NAME N"), (15, "NAME")])
 def test_a_narrow_table_drops_the_columns_of_the_highest_rank(width: int, titles: str) -> None:
     """Where the widths do not fit, columns go by their ranks; the others keep their widths."""
     table = Table((NAME, NUMBER._replace(rank=1), WHY._replace(rank=2)))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from engine.model import Lease, State, Task
 from tests.console_operator import words
 from tests.console_places import NOW
+from tests.tables import each
 from tests.tui.text.test_lines import FOREIGN
 from tui.text.lines import width_of
 from tui.text.log_line import shorten_ids
@@ -71,42 +72,36 @@ def test_cursor_mark_and_gone_need_no_colour() -> None:
     assert "c2c41696  left: retried by ben (row kept 10s)" in row
 
 
-@pytest.mark.parametrize(
-    ("task", "text"),
-    [
-        (a_task(due=0.0), "ready"),
-        (a_task(due=NOW + 200), "in 3m"),
-        (a_task(due=None), "?"),
-        (a_task(state=State.ACTIVE, lease=Lease("77", NOW - 300)), "5m"),
-        (a_task(state=State.DEAD, extra={"dead_since": str(NOW - 7200)}), "2h00m"),
-        (a_task(state=State.DEAD), "?"),
-    ],
-)
+@each(("task", "text"), [
+    (a_task(due=0.0), "ready"),
+    (a_task(due=NOW + 200), "in 3m"),
+    (a_task(due=None), "?"),
+    (a_task(state=State.ACTIVE, lease=Lease("77", NOW - 300)), "5m"),
+    (a_task(state=State.DEAD, extra={"dead_since": str(NOW - 7200)}), "2h00m"),
+    (a_task(state=State.DEAD), "?"),
+])  # fmt: skip
 def test_each_state_has_its_own_time(task: Task, text: str) -> None:
     """A waiting task says when it is due, a working one for how long, a dead one since when."""
     due = task_columns(task.state, 80)[4]
     assert due.cell(ListedTask(task, NOW))[0] == text and f" {text}  " in row_of(task)
 
 
-@pytest.mark.parametrize(("limit", "text"), [(None, "2"), (3, "2/3")])
+@each(("limit", "text"), [(None, "2"), (3, "2/3")])
 def test_attempts_have_their_limit(limit: int | None, text: str) -> None:
     """The attempts of a task are shown with their maximum, if that is known."""
     shape = task_columns(State.DEAD, 80, limit=lambda task: limit)
     assert shape[3].cell(ListedTask(a_task(attempts=2), NOW))[0] == text
 
 
-@pytest.mark.parametrize(
-    ("state", "attempts", "reason", "runs"),
-    [
-        (State.DEAD, 3, "max_retries_exceeded", 4),
-        (State.DEAD, 4, "max_retries_exceeded", 4),
-        (State.TRASH, 3, "max_retries_exceeded", 4),
-        (State.TRASH, 3, "", 3),
-        (State.DEAD, 1, "max_retries_exceeded", 1),
-        (State.DEAD, 3, "parked", 3),
-        (State.PENDING, 3, "", 3),
-    ],
-)
+@each(("state", "attempts", "reason", "runs"), [
+    (State.DEAD, 3, "max_retries_exceeded", 4),
+    (State.DEAD, 4, "max_retries_exceeded", 4),
+    (State.TRASH, 3, "max_retries_exceeded", 4),
+    (State.TRASH, 3, "", 3),
+    (State.DEAD, 1, "max_retries_exceeded", 1),
+    (State.DEAD, 3, "parked", 3),
+    (State.PENDING, 3, "", 3),
+])  # fmt: skip
 def test_the_last_run_of_an_exhausted_task_counts(
     state: State, attempts: int, reason: str, runs: int
 ) -> None:
@@ -115,17 +110,14 @@ def test_the_last_run_of_an_exhausted_task_counts(
     assert count_runs(task, 4) == runs
 
 
-@pytest.mark.parametrize(
-    ("idents", "cells"),
-    [
-        ((), 8),
-        (("mails/esc",), 9),
-        (("13-organizer",), 12),
-        (("20261120T094115Z-mail_send-261c374b",), 8),
-        (("mails/esc", "mails/repeat:daily:1795550041009"), 9),
-        (("notifications/17",), 14),
-    ],
-)
+@each(("idents", "cells"), [
+    ((), 8),
+    (("mails/esc",), 9),
+    (("13-organizer",), 12),
+    (("20261120T094115Z-mail_send-261c374b",), 8),
+    (("mails/esc", "mails/repeat:daily:1795550041009"), 9),
+    (("notifications/17",), 14),
+])  # fmt: skip
 def test_a_short_id_is_shown_in_full(idents: tuple[str, ...], cells: int) -> None:
     """Of one too long for a narrow screen its end tells it apart, and takes no room from others."""
     tasks = [Task(ident, "mails", State.PENDING, NOW) for ident in idents]
@@ -133,14 +125,11 @@ def test_a_short_id_is_shown_in_full(idents: tuple[str, ...], cells: int) -> Non
     assert task_columns(State.PENDING, 80, longest=longest)[0].width == cells
 
 
-@pytest.mark.parametrize(
-    ("ident", "text"),
-    [
-        ("20261120T094115Z-mail_send-261c374b", "261c374b"),
-        ("86ff9428-1d6e-4e0a-abcd-e182d06de09f", "d06de09f"),
-        ("13-organizer", "13-organizer"),
-    ],
-)
+@each(("ident", "text"), [
+    ("20261120T094115Z-mail_send-261c374b", "261c374b"),
+    ("86ff9428-1d6e-4e0a-abcd-e182d06de09f", "d06de09f"),
+    ("13-organizer", "13-organizer"),
+])  # fmt: skip
 def test_an_id_is_shortened_where_its_end_tells_it_apart(ident: str, text: str) -> None:
     """Ids that end in hexadecimal digits are shortened in lists and in log lines; names are not. Of
     a long queue's job the number is shown, not the last letters of the queue with it."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from engine.destinations.destination import Destination
 from engine.destinations.watch import DestinationsReading
 from engine.monitor.transport_health import Failure, MailHealth, TransportHealth
 from engine.places.place import PlaceDestinations
 from tests.console_places import Clock, a_memory, a_place
+from tests.tables import each
 from tests.tui.asked_screen import AskedRowsScreen
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import KeyRow, absent_actions, hints_of, press
@@ -75,7 +74,7 @@ def test_enter_opens_only_an_error_with_a_time() -> None:
     assert screen.targets == [Target(keys.LOG, at=60.0, line="421 later")]
 
 
-@pytest.mark.parametrize(("cursor", "refusals"), [
+@each(("cursor", "refusals"), [
     (RowCursor(), {"enter": "nothing to open", "t": "no transport here"}),
     (RowCursor(has_left=True), {"enter": ROW_HAS_LEFT, "t": ROW_HAS_LEFT, "R": ROW_HAS_LEFT}),
     (RowCursor("curl"), {"enter": "no recorded errors", "S": "no mail transports here",

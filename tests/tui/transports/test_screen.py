@@ -177,13 +177,15 @@ async def test_each_transport_is_a_row_with_a_detail(unrouted: Mail) -> None:
 
 
 async def test_the_screen_changes_when_a_file_does(unrouted: Mail) -> None:
-    """A mail that is sent heals; counters that begin again and a log that rotates lose nothing."""
-    async with unrouted.screen() as operator:
+    """A mail that is sent heals; counters that begin again and a log that rotates lose nothing. The
+    cursor goes with its transport when the rows are sorted again."""
+    async with unrouted.screen(on="curl") as operator:
         assert " ! curl           FAILING          5     0  100%" in operator.rows
         unrouted.log.rename(unrouted.log.with_suffix(".log.1"))
         unrouted.say(*(attempt(0, "curl") + sent(0, "curl") for _ in range(6)), attempt(0, "msmtp"))
         healed = "  curl           OK              11     6   45%"
         await operator.until(lambda: healed in operator.rows and "msmtp" in operator.rows)
+        assert (keys_of(operator)[0] != "curl", operator.picker.key) == (True, "curl")
 
         unrouted.count({"exim": (9, 9, 0)}, ago=1)
         await operator.until(lambda: "exim" in operator.rows)
@@ -191,15 +193,6 @@ async def test_the_screen_changes_when_a_file_does(unrouted: Mail) -> None:
         await operator.until(lambda: "exim           idle             0" in operator.rows)
         await operator.press("G")
         await details(operator, " all       1      0      ?")
-
-
-async def test_the_cursor_stays_on_its_transport_when_rows_are_sorted_again(mail: Mail) -> None:
-    """A failing transport heals and goes down: the cursor goes with it, and a plan acts on it."""
-    async with mail.screen(on="curl") as operator:
-        assert operator.picker.rows[0].key == "curl"
-        mail.say(*(attempt(0, "curl") + sent(0, "curl") for _ in range(6)))
-        await operator.until(lambda: operator.picker.rows[0].key != "curl")
-        await operator.step("S", ActionScreen, "y to suspend curl")
 
 
 async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
@@ -263,38 +256,32 @@ def test_the_mark_of_a_suspension_is_at_its_time(ago: float, mark_line: str) -> 
     assert words(board.graph_lines(cells, 66, 8)).splitlines()[-1] == mark_line
 
 
-@pytest.mark.parametrize(("forced", "installed", "message", "why"), [
+NOT_USED = [
     ("", (), "no transport is available", "not used: no curl is installed"),
     ("none", (), "mail disabled (mail.method none)", "disabled (mail.method none)"),
     ("exim", (), "no mail sent: exim is forced but unusable", "disabled: exim is forced"),
-    ("", ("curl", "mailx"), "transport: curl", "in use"),
     ("", ("postfix", "curl"), "transport: postfix", "not used: postfix comes first"),
-])  # fmt: skip
-async def test_the_reason_why_no_transport_is_used_is_shown(
-    mail: Mail, forced: str, installed: tuple[str, ...], message: str, why: str
-) -> None:
-    """No transport that could be used, or one that is forced: both are said, not guessed."""
-    mail.room.forced, mail.room.installed = forced, installed
-    async with mail.screen(size=(120, 40)) as operator:
-        await details(operator, why)
-        assert message in operator.text
+    ("", ("curl", "mailx"), "transport: curl", "in use"),
+]
 
 
-async def test_bad_addresses_are_counted_apart_in_column_and_share(mail: Mail) -> None:
-    """FAILED and FAIL% agree, 5 of 13 that ended; the details say how many addresses were bad."""
+async def test_the_figures_and_use_of_a_transport_are_explained(mail: Mail) -> None:
+    """FAILED and FAIL% agree, 5 of 13 that ended; the details say how many addresses were bad. No
+    transport that could be used, or one that is forced: both are said, not guessed."""
     mail.say(*[attempt(80, "curl") + given_up(79, "550 5.1.1 user unknown", "curl")] * 8)
-    async with mail.screen(size=(120, 40)) as operator:
-        await operator.press("j")
+    async with mail.screen(on="curl", size=(120, 40)) as operator:
         await operator.sees("bad addr. 8 in 10m, not counted as failed")
         (row,) = [line for line in operator.text.splitlines() if " curl " in line and "%" in line]
         assert " 5 38% " in f"{' '.join(row.split())} "
+        for mail.room.forced, mail.room.installed, message, why in NOT_USED:
+            await details(operator, why)
+            await operator.sees(message)
 
 
 async def test_the_last_errors_lead_to_their_lines_in_the_log(mail: Mail) -> None:
     """The log has their words, the delivery records those of the server; each is listed once. Enter
     opens the log with the cursor on the line of that very error, also where others were written in
-    the same second; Esc leads back.
-    """
+    the same second; Esc leads back. An error that comes is the first row; the cursor stays."""
     server = "550 5.1.1 <x> user \u202e unknown " + "and more " * 15
     mail.log.write_text("".join(sent(3000 - n) for n in range(600)))
     mail.say(attempt(199, "curl"), sent(199), given_up(199, "421 too busy", "postfix"), sent(199))
@@ -325,33 +312,20 @@ async def test_the_last_errors_lead_to_their_lines_in_the_log(mail: Mail) -> Non
         await operator.until(lambda: "last_error=connect_timeout mx7" in line_under_cursor(log))
         await operator.press("escape")
         await operator.until(lambda: operator.console.screen is failures)
-
-
-async def test_the_cursor_stays_on_its_error(mail: Mail) -> None:
-    """An error that comes is the first row; the cursor stays on its own."""
-    mail.say(*(given_up(ago, f"421 {ago}", "curl") for ago in (90, 80, 70)))
-    async with mail.screen(on="curl", size=(100, 50)) as operator:
-        await operator.opens(FailuresScreen, "enter")
-        await operator.until(lambda: "421 80" in operator.rows)
-        await operator.press("g", "j")
-        key = operator.picker.rows[1].key
-        assert operator.picker.key == key
-        mail.say(given_up(5, "421 5", "curl"))
-        await operator.until(lambda: "421 5" in operator.rows.splitlines()[0])
-        assert (operator.picker.key, operator.picker.rows[2].key) == (key, key)
+        key = operator.picker.key
+        assert operator.picker.rows[2].key == key
+        mail.say(given_up(4, "421 4", "curl"))
+        await operator.until(lambda: "421 4" in operator.rows.splitlines()[0])
+        assert (operator.picker.key, operator.picker.rows[3].key) == (key, key)
 
 
 async def test_without_mail_it_says_why(tmp_path: Path) -> None:
-    """Where there is neither metrics nor log, that is what is shown, not zeros."""
-    async with Mail(tmp_path, routes=False).screen() as operator:
-        await details(operator, "mail.prom   none yet")
-        assert "no transport in mail.prom" in below(operator)
-        assert "mail.log    none yet" in below(operator)
-
-
-async def test_where_no_mail_was_ever_logged_one_line_says_so(tmp_path: Path) -> None:
-    """Transports without figures have a `?` each; the reason is in the frame and the details."""
-    async with Mail(tmp_path).screen(on="curl") as operator:
+    """Where there is neither metrics nor log, that is what is shown, not zeros. Transports without
+    figures have a `?` each; the reason is in the frame and the details."""
+    async with Mail(tmp_path / "none", routes=False).screen() as operator:
+        for text in ("mail.prom   none yet", "no transport in mail.prom", "mail.log    none yet"):
+            await details(operator, text)
+    async with Mail(tmp_path / "routes").screen(on="curl") as operator:
         await operator.sees("no mail logged yet: no mail.log, no mail.prom")
         assert "; no mail logged yet" in operator.text.splitlines()[1]
         assert [line.split()[1:] for line in operator.rows.splitlines()].count(["?"]) == 5
@@ -446,8 +420,20 @@ def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
 # ---- suspend and resume
 
 
-async def test_it_is_suspended_with_a_reason_and_resumed(mail: Mail) -> None:
-    """Plan, row and result say who takes over; one that only metrics know cannot be suspended."""
+async def test_it_is_suspended_with_a_reason_and_resumed(
+    mail: Mail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plan, row and result say who takes over; one that only metrics know cannot be suspended.
+    Where none takes over, the plan says what becomes of mail, and the overview that it waits. Of
+    two operators the first wins: its reason stays, and that is said."""
+    suspend, suspensions = mail.room.suspend, mail.room.suspensions
+
+    def suspend_second(name: str, why: str) -> str:
+        if mail.room.noted:
+            suspensions.suspend(name, NOW, "ben", "mine")
+        return suspend(name, why)
+
+    monkeypatch.setattr(mail.room, "suspend", suspend_second)
     async with mail.screen("S", on="postfix") as operator:
         await operator.sees("mail uses curl, the next", "3 tasks that send mail are pending")
         await operator.sees("spooldeck mail suspend postfix", "y to suspend postfix")
@@ -463,45 +449,27 @@ async def test_it_is_suspended_with_a_reason_and_resumed(mail: Mail) -> None:
         await operator.sees("mail uses it again", "by ana since", "y to resume postfix")
         await operator.press("y")
         await operator.sees("postfix is resumed: mail uses postfix", "S suspend")
-        assert await asyncio.to_thread(mail.room.suspensions.read) == {}
+        assert await asyncio.to_thread(suspensions.read) == {}
 
         mail.count({"pigeon": (1, 0, 0)})
         await operator.until(lambda: "pigeon" in operator.rows)
         operator.picker.select_key("pigeon")
         await operator.sees("not configured")
-        await operator.press("S")
-        await operator.sees("pigeon: not configured")
+        await operator.step("S", "pigeon: not configured")
 
-
-async def test_without_another_mail_waits(mail: Mail) -> None:
-    """Where none takes over, the plan says what becomes of mail, and the overview that it waits."""
-    mail.room.installed = ("postfix",)
-    async with mail.screen("S", on="postfix") as operator:
-        await operator.sees("no other usable transport, so mail waits", "y to suspend")
-        await operator.press("y")
-        await operator.sees("postfix is suspended: mail waits")
+        operator.picker.select_key("postfix")
+        mail.room.installed = ("postfix",)
+        (live,) = operator.console.sessions
+        await operator.until(lambda: "curl" in getattr(live.readings.routes, "why_not", ""))
+        await operator.step("S", "no other usable transport, so mail waits", "y to suspend postfix")
+        await operator.step("y", "not done: another operator suspended postfix first")
+        assert (await asyncio.to_thread(suspensions.read))["postfix"].why == "mine"
         clock_of(operator).now += 7200
         navigator = operator.console.navigator
         navigator.goto(Target(keys.OVERVIEW))
         await operator.opens(OverviewScreen)
-        text = "postfix suspended by ana for 2h00m, mail waits"
+        text = "postfix suspended by ben for 2h00m, mail waits: mine"
         await operator.until(lambda: text in [alert.text for alert in navigator.session.alerts])
-
-
-async def test_of_two_operators_the_first_wins(mail: Mail, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Suspended by another process since the last scan: its reason stays, and that is said."""
-    suspend = mail.room.suspend
-
-    def suspend_second(name: str, why: str) -> str:
-        mail.room.suspensions.suspend(name, NOW, "ben", "mine")
-        return suspend(name, why)
-
-    monkeypatch.setattr(mail.room, "suspend", suspend_second)
-    async with mail.screen("S", on="postfix") as operator:
-        await operator.sees("y to suspend postfix")
-        await operator.press("y")
-        await operator.sees("not done: another operator suspended postfix first")
-    assert (await asyncio.to_thread(mail.room.suspensions.read))["postfix"].why == "mine"
 
 
 PROGRAM = "mail_send tasks run the configured program, which selects its own transport"
@@ -579,15 +547,20 @@ async def test_the_console_does_not_wait_for_a_test_mail(mail: Mail) -> None:
         await operator.sees("a test mail is running: wait")
 
 
-@pytest.mark.parametrize("installed", [("postfix", "curl"), ("curl",)])
-async def test_an_unused_transport_can_be_tried(mail: Mail, installed: tuple[str, ...]) -> None:
+async def test_an_unused_transport_can_be_tried(mail: Mail) -> None:
     """The configuration forces curl: postfix is only not chosen, or it is not installed either."""
-    mail.room.forced, mail.room.installed = "curl", installed
+    mail.room.forced = "curl"
     async with mail.screen("M", on="postfix") as operator:
         await operator.opens(ActionScreen)
         await operator.sees("postfix is disabled, curl is forced", "uses it anyway")
-        absent = "Likely to fail: no postfix is installed" in operator.page
-        assert absent is ("postfix" not in installed)
+        assert "Likely to fail" not in operator.page
+        await operator.opens(TransportsScreen, "escape")
+        mail.room.installed = ("curl",)
+        (live,) = operator.console.sessions
+        await operator.until(lambda: "postfix" in getattr(live.readings.routes, "why_not", ""))
+        await operator.opens(ActionScreen, "M")
+        await operator.sees("postfix is disabled, curl is forced", "uses it anyway")
+        await operator.sees("Likely to fail: no postfix is installed")
 
 
 def test_only_one_address_is_taken() -> None:

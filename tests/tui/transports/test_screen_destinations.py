@@ -108,10 +108,10 @@ class Deliveries:
 
     @asynccontextmanager
     async def screen(
-        self, on: str, read_only: bool = False, size: tuple[int, int] = (80, 24), **fields: Any
+        self, on: str, size: tuple[int, int] = (80, 24), **fields: Any
     ) -> AsyncIterator[ConsoleOperator]:
         """The transports screen, with the cursor on a destination."""
-        async with an_operator(self.place(**fields), size=size, read_only=read_only) as operator:
+        async with an_operator(self.place(**fields), size=size) as operator:
             operator.console.navigator.goto(Target(keys.TRANSPORTS))
             await operator.opens(TransportsScreen)
             await operator.until(lambda: on.partition("://")[2] in operator.rows)
@@ -128,7 +128,8 @@ def deliveries(tmp_path: Path) -> Iterator[Deliveries]:
 
 
 async def test_each_destination_is_a_row_with_its_tasks(deliveries: Deliveries) -> None:
-    """The worst first, with tasks, ages and reason; details have codes and fingerprints."""
+    """The worst first, with tasks, ages and reason; details have codes and fingerprints. R plans
+    exactly the dead tasks of the destination, paced; Enter lists them."""
     async with deliveries.screen(DOWN, size=(120, 40)) as operator:
         await operator.until(lambda: "REFUSED 2, other 1" in operator.rows)  # the tasks are counted
         first, *rows = [line.replace("!", " ").split() for line in operator.rows.splitlines()]
@@ -144,47 +145,43 @@ async def test_each_destination_is_a_row_with_its_tasks(deliveries: Deliveries) 
         operator.assert_inert()
         await operator.press("tab")
         assert operator.console.screen.query_one(LongText).has_class("-focused")
-
-
-async def test_all_failed_tasks_of_a_destination_are_one_plan(deliveries: Deliveries) -> None:
-    """R plans exactly the dead tasks of the destination, paced; Enter lists them."""
-    async with deliveries.screen(DOWN) as operator:
-        await operator.opens(PlanScreen, "R")
-        await operator.sees("3", "dest=https://down.example")
+        operator.picker.select_key(DOWN)
+        await operator.step("R", PlanScreen, "REPLAY 3 TASKS", "dest=https://down.example")
         await operator.opens(TransportsScreen, "escape")
-        await operator.opens(QueueScreen, "enter")
-        await operator.sees("of 6", "https://down.example")
+        await operator.step("enter", QueueScreen, "of 6", "https://down.example")
 
 
 async def test_a_block_is_journaled_and_undone(deliveries: Deliveries) -> None:
-    """S blocks with a reason; u on the operation plans the unblock."""
+    """S blocks with a reason; u on the operation plans the unblock. A destination that another
+    operator blocked meanwhile is left as it is. O sets the next probe of an unhealthy destination
+    to now; a healthy one has none."""
     async with deliveries.screen(FINE) as operator:
+        await operator.step("O", "is healthy: nothing to probe")
         await operator.opens(ActionScreen, "S")
         await operator.sees("nothing is delivered to it until it is unblocked", "not blocked")
         await operator.press("tab", *"moved", "enter")
         await operator.opens(TransportsScreen, "y")
         await operator.until(lambda: "BLOCKED" in operator.rows.splitlines()[1])
         assert (await deliveries.now(FINE)).blocked == "moved"
-        await operator.opens(OperationsScreen, "u")
-        await operator.sees(f"block {FINE}")
-        await operator.opens(ActionScreen, "u")
-        await operator.sees("deliveries go to it again", "blocked: moved")
-        await operator.opens(OperationsScreen, "y")
-        await operator.sees(f"unblock {FINE}", "u undo")
+        await operator.step("u", OperationsScreen, f"block {FINE}")
+        await operator.step("u", ActionScreen, "deliveries go to it again", "blocked: moved")
+        await operator.step("y", OperationsScreen, f"unblock {FINE}", "u undo")
         assert not (await deliveries.now(FINE)).blocked
 
-
-async def test_a_probe_is_due_now(deliveries: Deliveries) -> None:
-    """O sets the next probe of an unhealthy destination to now; a healthy one has none."""
-    async with deliveries.screen(FINE) as operator:
-        await operator.press("O")
-        await operator.sees("is healthy: nothing to probe")
+        await operator.opens(TransportsScreen, "escape")
         operator.picker.select_key(DOWN)
-        await operator.opens(ActionScreen, "O")
-        await operator.sees("unhealthy: REFUSED; probe at", "it cannot be undone")
+        await operator.step(
+            "O", ActionScreen, "unhealthy: REFUSED; probe at", "it cannot be undone"
+        )
         await operator.opens(TransportsScreen, "y")
         await operator.until(lambda: " now " in operator.rows)
         assert (await deliveries.now(DOWN)).next_probe == NOW
+
+        await operator.opens(ActionScreen, "S")
+        old = await deliveries.now(DOWN)
+        await asyncio.to_thread(deliveries.registry.swap, old, old._replace(blocked="theirs"))
+        await operator.step("y", "theirs")
+        assert (await deliveries.now(DOWN)).blocked == "theirs"
 
 
 async def test_the_overview_lists_destinations(deliveries: Deliveries) -> None:
@@ -215,17 +212,6 @@ def test_what_workers_record_meanwhile_is_kept(deliveries: Deliveries) -> None:
     assert (now.last_success, now.blocked) == (NOW, "mine")
 
 
-async def test_changes_by_others_are_reported_in_one_line(deliveries: Deliveries) -> None:
-    """A destination that another operator blocked meanwhile is left as it is."""
-    async with deliveries.screen(DOWN) as operator:
-        await operator.opens(ActionScreen, "S")
-        old = await deliveries.now(DOWN)
-        await asyncio.to_thread(deliveries.registry.swap, old, old._replace(blocked="theirs"))
-        await operator.press("y")
-        await operator.sees("theirs")
-        assert (await deliveries.now(DOWN)).blocked == "theirs"
-
-
 async def test_without_a_registry_the_tasks_stay(deliveries: Deliveries) -> None:
     """While it cannot be read its rows are unknown, but failed tasks can be retried."""
     why = "sqlite:///d.db: locked by another process for 1 s"
@@ -239,15 +225,6 @@ async def test_without_a_registry_the_tasks_stay(deliveries: Deliveries) -> None
         await operator.press("S")
         await operator.sees(f"destinations unknown: {why}")
         await operator.opens(PlanScreen, "R")
-
-
-async def test_a_read_only_console_hides_the_keys(deliveries: Deliveries) -> None:
-    """With --read-only no key acts, and the line says so."""
-    async with deliveries.screen(DOWN, read_only=True) as operator:
-        await operator.sees("read only: this console was started")
-        for key in ("S", "O", "R"):
-            await operator.press(key)
-            assert isinstance(operator.console.screen, TransportsScreen)
 
 
 async def test_jobs_of_a_federation_name_their_destination(

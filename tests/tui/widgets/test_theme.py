@@ -17,6 +17,7 @@ from textual.css.stylesheet import StylesheetParseError
 
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import a_memory, a_place, some_tasks, task_list
+from tests.tables import each
 from tui.terminal.render_cache import CachedStylesheet
 from tui.text.styles import mark_words
 from tui.widgets import theme as themes
@@ -34,7 +35,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@each("name", SHIPPED)
 def test_a_shipped_theme_has_every_style(name: str) -> None:
     """Each look has a colour, a background and a weight; those that mean something else differ."""
     theme = themes.load_theme(name, {}).theme
@@ -77,7 +78,7 @@ def test_every_text_can_be_read(name: str, least: float, color_system: str | Non
     assert len({styles[look][1] for look in grounds}) == len(grounds)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "used"),
     [("night", "terminal"), ("paper", "terminal-light"), ("mono", "mono"), ("", "terminal")],
 )
@@ -87,7 +88,7 @@ def test_where_there_are_16_colours_no_others_are_used(name: str, used: str) -> 
     assert themes.load_theme(name, {}, "standard").name == used
 
 
-@pytest.mark.parametrize("ground", ["", "@cursor", "@bar"])
+@each("ground", ["", "@cursor", "@bar"])
 def test_without_colours_only_words_stand_out(ground: str) -> None:
     """Without colours a wrong state differs from a right one, but blanks and graphs never do."""
     styles = themes.theme_styles(themes.load_theme("mono", {}).theme)
@@ -100,7 +101,7 @@ def test_without_colours_only_words_stand_out(ground: str) -> None:
     assert [text for text, look in marked if look in looks] == ["! STUCK", "?"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("reported", "few", "many"),
     [("", "terminal", "night"), ("15;0", "terminal", "night")]
     + [(reported, "terminal-light", "paper") for reported in ("0;15", "0;7")],
@@ -125,7 +126,7 @@ def test_the_default_is_the_palette_of_the_terminal() -> None:
         assert old == new
 
 
-@pytest.mark.parametrize("name", ["", *SHIPPED])
+@each("name", ["", *SHIPPED])
 def test_no_color_is_heeded(name: str) -> None:
     """Under NO_COLOR a theme without colours is used, as only `mono` is, for any name."""
     assert themes.is_colourless(themes.load_theme(name, {"NO_COLOR": "1"}).theme)
@@ -168,7 +169,7 @@ def test_a_theme_with_former_names_is_read(own: Path) -> None:
     assert themes.load_theme("night", {}).note == ""
 
 
-@pytest.mark.parametrize("name", ["night", "paper", "high-contrast", "terminal", "terminal-light"])
+@each("name", ["night", "paper", "high-contrast", "terminal", "terminal-light"])
 def test_the_row_under_the_cursor_keeps_its_colours(name: str) -> None:
     """On the ground of the cursor; where that is shown by reversing, it has none."""
     styles = themes.theme_styles(themes.load_theme(name, {}).theme)
@@ -181,32 +182,26 @@ def test_the_row_under_the_cursor_keeps_its_colours(name: str) -> None:
         assert styles["chip-error@cursor"].bgcolor == styles["chip-error"].bgcolor
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("looks: {worse: {color: red}}", "unknown worse"),
-        ("looks: {error: {colour: red}}", "unknown colour"),
-        ("color: red", "unknown color"),
-        ("[1, 2]", "expected a mapping"),
-        ("looks: 3", "expected a mapping"),
-        ("looks: {error: red}", "looks, error: expected a mapping"),
-        ("a: [", "expected YAML"),
-        ("about: \udcff", "theme mine: expected YAML"),
-        ("looks: {error: {color: reddish}}", "looks, error, color: expected a colour"),
-        ("looks: {error: {color: 3}}", "looks, error, color: expected a colour"),
-        ("background: greenish", "background: expected"),
-        ("looks: {error: {style: bold blink}}", "looks, error, style: expected words of bold"),
-        ("looks: {error: {style: [bold]}}", "looks, error, style: expected words of bold"),
-        ("ansi: maybe", "ansi: expected true or false"),
-        (
-            "based_on: nowhere",
-            "based_on nowhere: no such theme; available: high-contrast, mine, mo",
-        ),
-        ("based_on: mine", "is based on itself"),
-        ("looks: {error: {color: '\\e]52;c;eA==\\a'}}", "expected a colour"),
-        ("#" * (themes.MAX_THEME_BYTES + 1), "expected at most 65,536 bytes"),
-    ],
-)
+@each(("text", "words"), [
+    ("looks: {worse: {color: red}}", "unknown worse"),
+    ("looks: {error: {colour: red}}", "unknown colour"),
+    ("color: red", "unknown color"),
+    ("[1, 2]", "expected a mapping"),
+    ("looks: 3", "expected a mapping"),
+    ("looks: {error: red}", "looks, error: expected a mapping"),
+    ("a: [", "expected YAML"),
+    ("about: \udcff", "theme mine: expected YAML"),
+    ("looks: {error: {color: reddish}}", "looks, error, color: expected a colour"),
+    ("looks: {error: {color: 3}}", "looks, error, color: expected a colour"),
+    ("background: greenish", "background: expected"),
+    ("looks: {error: {style: bold blink}}", "looks, error, style: expected words of bold"),
+    ("looks: {error: {style: [bold]}}", "looks, error, style: expected words of bold"),
+    ("ansi: maybe", "ansi: expected true or false"),
+    ("based_on: nowhere", "based_on nowhere: no such theme; available: high-contrast, mine, mo"),
+    ("based_on: mine", "is based on itself"),
+    ("looks: {error: {color: '\\e]52;c;eA==\\a'}}", "expected a colour"),
+    ("#" * (themes.MAX_THEME_BYTES + 1), "expected at most 65,536 bytes"),
+])  # fmt: skip
 def test_a_wrong_theme_is_refused_in_one_line(own: Path, text: str, words: str) -> None:
     """The error has the theme's name and the expected value; escape codes of it are not shown."""
     (own / "mine.yaml").write_bytes(text.encode(errors="surrogateescape"))
@@ -223,7 +218,7 @@ def test_a_missing_theme_or_a_pipe(own: Path) -> None:
     assert themes.load_theme("mine").theme.variables["error-color"] == "ansi_default"
 
 
-@pytest.mark.parametrize("change", ["looks: {error: {style: bold}}", "", None])
+@each("change", ["looks: {error: {style: bold}}", "", None])
 def test_a_file_that_changed_has_another_stamp(own: Path, change: str | None) -> None:
     """The stamp changes when the file or the one that it is based on is written or removed."""
     mine, base = own / "mine.yaml", own / "base.yaml"
