@@ -151,7 +151,7 @@ async def test_a_purge_is_undone_byte_for_byte(place: Place, tmp_path: Path) -> 
         await plan(operator, "X", "type 5 to purge 5")
         await operator.sees("5 purged = 5")
         assert await off(files) != before
-        await operator.step("u", OperationsScreen, "kept 24 h", "DONE", "u undo")
+        await operator.step("u", OperationsScreen, "last 24 h", "DONE", "u undo")
         await plan(operator, key_of("plan_undo"), "type 5 to undo 5")
         await operator.sees("5 undone = 5")
     assert await off(files) == before

@@ -93,6 +93,8 @@ class Change(Flag):
     ALL = auto()
     """Another tab: every pane."""
     HEADER = auto()
+    TABS = auto()
+    """The counts of the states."""
     ROWS = auto()
     """The signs at the rows, or the text in their place."""
     CURSOR = auto()
@@ -341,7 +343,7 @@ class QueueParts:
             self._is_counting = False
         self._next_count = time.monotonic() + COUNT_COST_FACTOR * (time.monotonic() - began)
         self.matches = asked, counts
-        return Change.HEADER
+        return Change.TABS
 
     def count_hidden(self) -> None:
         """Check the marks in the background."""

@@ -227,7 +227,7 @@ class QueueWidgets:
         self._middle.set_class(self.parts.tabs.on_problems, "-problems")
         self.lay_out()
         self._paint_header()
-        self._tab_line.show([painters.tabs(self.parts, self._screen.size.width)])
+        self._paint_tabs()
         self._lock_line.show_facts(self._screen.size.width)
         self._filter_line.show(painters.filter_count(self.parts))
         self._paint_rows()
@@ -289,6 +289,9 @@ class QueueWidgets:
         session, places = self.session, self.context.places
         number = f" ({session.number}/{places})" if places > 1 else ""
         self._top.update_line(self.context, (f"{session.name}{number}",))
+
+    def _paint_tabs(self) -> None:
+        self._tab_line.show([painters.tabs(self.parts, self._screen.size.width)])
 
     def _paint_rows(self) -> None:
         parts = self.parts
@@ -360,6 +363,7 @@ class QueueWidgets:
             Change.FOCUS: self._focus,
             Change.ALL: self.paint,
             Change.HEADER: self._paint_header,
+            Change.TABS: self._paint_tabs,
             Change.ROWS: self._paint_rows,
             Change.CURSOR: self._show_cursor,
             Change.TITLE: self._paint_list_frame,

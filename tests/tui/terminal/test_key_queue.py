@@ -47,6 +47,7 @@ from tui.app import Console
 from tui.confirm.confirm_screen import ConfirmScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.problems_screen import ProblemsScreen
+from tui.queue.screen import QueueScreen
 from tui.screens.base import PASTED, TOO_EARLY, BaseScreen
 from tui.screens.dialogs import QuitScreen
 from tui.screens.target import Target
@@ -125,7 +126,13 @@ async def at_rest(operator: ConsoleOperator) -> tuple[str, ...]:
 
     def is_read() -> bool:
         plans = [screen.facts for screen in app.screen_stack if isinstance(screen, PlanScreen)]
-        return all(facts.is_closed or (facts.tasks and facts.size) for facts in plans)
+        lists = [screen.parts for screen in app.screen_stack if isinstance(screen, QueueScreen)]
+        counted = (
+            parts.matches[0] == parts.filter.filter for parts in lists if parts.filter.filter
+        )
+        return all(facts.is_closed or (facts.tasks and facts.size) for facts in plans) and all(
+            counted
+        )
 
     while before != now:
         await pilot.pause()
