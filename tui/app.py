@@ -321,7 +321,8 @@ def show_result(console: Console) -> None:
 
 def _operations_line(sessions: Sequence[PlaceSession]) -> Line:
     works = [work for session in sessions for work in session.operations]
-    others = [one for session in sessions for one in session.other_operations]
+    running = (one for session in sessions for one in session.other_operations)
+    others = [*{one.op: one for one in running}.values()]  # a place may be open twice
     if works or others:
         from tui.session.running_operations import operations_line
 

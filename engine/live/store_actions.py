@@ -227,6 +227,13 @@ class OperationHistory:
             return ()
         return await self._acting.calls.run(lambda: journal.operations(since))
 
+    async def operation(self, op: str) -> Operation | None:
+        """An operation by its id; None if the journal does not have it."""
+        journal = self._journal
+        return (
+            None if journal is None else await self._acting.calls.run(lambda: journal.operation(op))
+        )
+
     async def entries(self, operation: Operation, most: int) -> tuple[Entry, ...]:
         """The first `most` rows of an operation, each with its outcome. New ids of tasks that were
         not seen when it ended are looked for again."""

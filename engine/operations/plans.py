@@ -158,7 +158,15 @@ NEW_ID_UNSEEN = "new id not seen yet"
 
 def describe_new_id(new_id: str) -> str:
     """The new id of a task; "" if it was not seen."""
-    return f"new id {new_id}" if new_id else NEW_ID_UNSEEN
+    return f"{_NEW_ID}{new_id}" if new_id else NEW_ID_UNSEEN
+
+
+_NEW_ID = "new id "
+
+
+def new_id_of(outcome: RowOutcome | None) -> str:
+    """The new id in an outcome; "" if it has none, or it was not seen."""
+    return "" if outcome is None else outcome.reason.partition(_NEW_ID)[2]
 
 
 Transition: TypeAlias = tuple[State | None, State | None]

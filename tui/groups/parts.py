@@ -121,7 +121,7 @@ class GroupParts(RowsParts, Generic[G]):
         """The scope of a plan for some groups."""
         raise NotImplementedError
 
-    def is_over(self, group: G) -> bool:
+    def has_stopped(self, group: G) -> bool:
         """True if a group's error is known to have stopped."""
         return False
 
@@ -197,11 +197,18 @@ class GroupParts(RowsParts, Generic[G]):
 
     @property
     def chosen(self) -> Sequence[G]:
-        """The groups that a verb acts on: the marked ones that are still there, else the one under
-        the cursor."""
-        marked = [group for group in self.groups if self.key_of(group) in self.marks]
-        selected = self.selected
-        return marked or ([] if selected is None else [selected])
+        """The groups that a verb acts on: the marked ones that are still there; without marks the
+        one under the cursor."""
+        if self.marks:
+            return [group for group in self.groups if self.key_of(group) in self.marks]
+        return [] if self.selected is None else [self.selected]
+
+    @property
+    def why_none(self) -> str:
+        """Why there is no group to act on."""
+        if self.marks:
+            return f"the marked {self.noun}s have left: \\ clears the marks"
+        return self.no_row_reason(f"no {self.noun} selected")
 
     def mark(self) -> Change:
         """Mark the group under the cursor, or take its mark away; the cursor moves on."""
@@ -210,12 +217,12 @@ class GroupParts(RowsParts, Generic[G]):
         self.marks ^= {self.key_of(self.selected)}
         return self.move("down") | Change.ROWS
 
-    def mark_over(self) -> Change:
+    def mark_stopped(self) -> Change:
         """Mark all groups whose error has stopped."""
-        over = frozenset(self.key_of(group) for group in self.groups if self.is_over(group))
-        if not over:
+        stopped = frozenset(self.key_of(one) for one in self.groups if self.has_stopped(one))
+        if not stopped:
             return self.say(f"no {self.noun} is known to have stopped")
-        self.marks = over
+        self.marks = stopped
         return Change.ROWS
 
     def unmark(self) -> Change:
@@ -253,12 +260,15 @@ class GroupParts(RowsParts, Generic[G]):
         return (self.session.name, self.state_word, f"{self.noun}s")
 
     def next_step(self, width: int) -> Line:
-        if self.marks and (chosen := self.chosen):
+        if self.marks:
+            chosen = self.chosen
             amount = format_count(sum(map(self.count_of, chosen)), "task")
+            left = len(self.marks) - len(chosen)
             scope = f"{amount} in {format_count(len(chosen), f'marked {self.noun}')}"
-            if self.query.state is State.DEAD and all(map(self.is_over, chosen)):
+            scope += f"; {left:,} have left" if left else ""
+            if self.query.state is State.DEAD and chosen and all(map(self.has_stopped, chosen)):
                 return next_line("R", f"replays {amount}: these errors have stopped", scope, width)
-            return next_line("\\", "takes the marks away", scope, width)
+            return next_line("\\", "clears the marks", scope, width)
         if (selected := self.selected) is None:
             return next_line("Esc", "back to the tasks", "nothing", width)
         return self.step_of(selected, width)
@@ -456,7 +466,7 @@ class ErrorClusters(GroupParts[CheckedCluster]):
     def term_of(self, groups: Sequence[CheckedCluster]) -> Filter:
         return equality_filter("cluster", *(group.cluster.mark for group in groups))
 
-    def is_over(self, group: CheckedCluster) -> bool:
+    def has_stopped(self, group: CheckedCluster) -> bool:
         return group.now.answer is StillHappens.NO
 
     def count_of(self, group: CheckedCluster) -> int:

@@ -46,7 +46,7 @@ def _open_list(parts: GroupParts[Any]) -> Change:
 def _plan(parts: GroupParts[Any], verb: str) -> Change:
     chosen, state, noun = parts.chosen, parts.query.state, parts.noun
     if not chosen:
-        return parts.say(parts.no_row_reason(f"no {noun} selected"))
+        return parts.say(parts.why_none)
     if not sum(map(parts.count_of, chosen)):
         there = parts.target_state(chosen[0])
         word = "" if there in (None, state) else parts.session.inspector.states[there]
@@ -85,9 +85,10 @@ def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
         "Left, Right",
         _group_by,
     )
-    over = make.own(
-        "mark_over | * | * | stopped | Mark +minor | mark the clusters whose error has stopped",
-        GroupParts.mark_over,
+    stopped = make.own(
+        "mark_stopped | * | * | stopped | Mark +minor | mark the clusters whose error has stopped, "
+        "and no others",
+        GroupParts.mark_stopped,
         is_absent=is_read_only,
     )
     rows: tuple[Row, ...] = (
@@ -103,7 +104,7 @@ def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
             GroupParts.mark,
             is_absent=is_read_only,
         ),
-        *[over] * (screen == keys.CLUSTERS),
+        *[stopped] * (screen == keys.CLUSTERS),
         make.own(
             "unmark | \\ | \\ | clear marks | Mark +minor | clear all marks",
             GroupParts.unmark,
@@ -118,7 +119,7 @@ def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
     return rows
 
 
-CLUSTER_ROWS = _rows(keys.CLUSTERS, "error", "retry", "purge", "hold")
+CLUSTER_ROWS = _rows(keys.CLUSTERS, "cluster", "retry", "purge", "hold")
 GROUP_ROWS = _rows(
     keys.GROUPS,
     "group",

@@ -3,6 +3,7 @@ value, reason, result."""
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import AsyncIterator, Sequence
 
@@ -21,7 +22,7 @@ from tui.operations.operation_lines import ListedOperation
 from tui.plan.refusals import control_refusal, pause_control
 from tui.screens.base import PASTED, BaseScreen, Copy
 from tui.screens.console_context import READ_ONLY, ConsoleContext
-from tui.screens.graph_pane import MIN_GRAPH_LINES, GraphPane
+from tui.screens.graph_pane import GRAPH_READ_SECONDS, MIN_GRAPH_LINES, GraphPane
 from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.keyed_screen import row_bindings
 from tui.screens.rows_parts import ROW_HAS_LEFT, Change, RowsActions, RowsParts
@@ -42,7 +43,7 @@ from tui.text.lines import (
     part_line,
 )
 from tui.text.table import Choice, ShownRows
-from tui.text.times import format_clock
+from tui.text.times import format_start
 from tui.widgets.line_widgets import Lines
 
 
@@ -255,13 +256,13 @@ MAX_CHANGES = 5
 """Changes of controls that are listed; the operations have all."""
 
 
-def change_line(operation: Operation, width: int) -> Line:
+def change_line(operation: Operation, now: float, width: int) -> Line:
     """Who changed what, when, and with what outcome."""
     state, style, _ = operation_lines.operation_state(ListedOperation(operation))
     who = fit_text(safe_line(operation.intent.who.name), 8)
     what = operation_lines.describe_operation(operation)
     left: Line = (
-        (f"   {format_clock(operation.started)}  ", "muted"),
+        (f"   {format_start(operation.started, now)}  ", "muted"),
         (f"{who}  ", ""),
         (what, ""),
     )
@@ -331,20 +332,28 @@ class ControlParts(RowsParts):
 
     def _change_lines(self, width: int) -> list[Line]:
         """Who changed a control in the last 24 hours."""
-        recorded = self.session.history.operations
-        changes = [one for one in recorded if one.intent.verb == controls.CONTROL_VERB]
+        history, now = self.session.history, self.context.clock()
+        if history.error:
+            return [BLANK_LINE, ((f"   ? changes: {safe_line(history.error)}", "unknown"),)]
+        changes = [one for one in history.operations if one.intent.verb == controls.CONTROL_VERB]
         title = [BLANK_LINE, heading_line("changed in the last 24 h", width)] if changes else []
-        return [*title, *(change_line(one, width) for one in changes[:MAX_CHANGES])]
+        return [*title, *(change_line(one, now, width) for one in changes[:MAX_CHANGES])]
+
+    def start(self) -> None:
+        self.screen.run("graph", self.follow_graph)
 
     async def follow_graph(self) -> Change:
-        """Show the course of the place in the range of the graph."""
-        await self.graph.follow(lambda: self.session, lambda: self.screen.show_change(Change.ROWS))
-        return Change.ROWS
+        """Read the recorded course while the graph shows more than is in memory."""
+        while True:
+            if self.screen.is_current:
+                await self.graph.read(self.session, self.context.clock())
+                self.screen.show_change(Change.ROWS)
+            await asyncio.sleep(GRAPH_READ_SECONDS)
 
     def next_graph_range(self) -> Change:
         """Show the next range of the graph."""
         self.graph.next_range()
-        self.screen.run("graph", self.follow_graph)
+        self.start()
         return Change.ROWS
 
     def _control_lines(self, width: int) -> list[Line]:

@@ -34,8 +34,8 @@ from tui.text.table import REST, Column, Table, alarm_sign
 from tui.text.task_list import short_id
 from tui.text.times import (
     format_clock,
-    format_day_and_time,
     format_minutes,
+    format_start,
     format_time_with_age,
 )
 
@@ -238,17 +238,13 @@ def task_count(operation: Operation) -> str:
 
 WIDE_COLUMNS = 90
 
+CLOCK_CELLS = 8
+"""Cells of a time with seconds, `23:34:05`."""
+
 
 def ssh_source(operation: Operation) -> str:
     """The address that its operator came from over SSH; "" if it is not known."""
     return safe_line(operation.intent.who.ssh.partition(" ")[0])
-
-
-def format_start(operation: Operation, now: float, *, seconds: bool) -> str:
-    """When it began, in UTC: a time of today, else with the day."""
-    if operation.started // DAY_SECONDS == now // DAY_SECONDS:
-        return format_clock(operation.started)[: 8 if seconds else 5]
-    return format_day_and_time(operation.started)
 
 
 def _what(one: ListedOperation) -> Run:
@@ -263,8 +259,8 @@ def _state(one: ListedOperation) -> Run:
 def operation_table(
     ones: Sequence[ListedOperation], now: float, width: int
 ) -> tuple[Line, list[Line]]:
-    """Titles and one line per operation. Where a text of WHAT would be cut, the columns move
-    together, then WHEN has no seconds."""
+    """Titles and one line per operation. If WHAT does not fit, the gaps shrink; if that is not
+    enough, WHEN has no seconds."""
     is_wide = width >= WIDE_COLUMNS
 
     def who(one: ListedOperation) -> Run:
@@ -275,7 +271,8 @@ def operation_table(
 
     def fitted(*, seconds: bool) -> Table[ListedOperation]:
         def when(one: ListedOperation) -> Run:
-            return format_start(one.operation, now, seconds=seconds), "muted"
+            start = format_start(one.operation.started, now).removesuffix("Z")
+            return (start if seconds or len(start) != CLOCK_CELLS else start[:5]), "muted"
 
         columns: list[Column[ListedOperation]] = [
             Column("WHEN", 5, when, most=12),

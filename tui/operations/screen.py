@@ -10,7 +10,7 @@ from functools import partial
 from textual import work
 from textual.app import ComposeResult
 
-from engine.operations.journal import Entry, Operation
+from engine.operations.journal import Operation
 from engine.operations.retention import JOURNAL_DAYS
 from engine.policy import DAY_SECONDS
 from engine.store import StoreError, Unavailable
@@ -23,7 +23,13 @@ from tui.operations import undo_plans
 from tui.operations.operation_lines import ListedOperation
 from tui.operations.undo_plans import AbandonAction, show_undo
 from tui.plan.planning import preparing
-from tui.plan.result_rows import TaskStates, journal_results, read_states, result_table
+from tui.plan.result_rows import (
+    TaskResult,
+    TaskStates,
+    journal_results,
+    read_states,
+    result_table,
+)
 from tui.screens.base import PASTED, BaseScreen, Copy, key_bindings
 from tui.screens.console_context import READ_ONLY, ConsoleContext
 from tui.screens.edge_lines import TopLine
@@ -50,6 +56,10 @@ RANGES: Sequence[tuple[str, float]] = (
     ("30 days", JOURNAL_DAYS * DAY_SECONDS),
 )
 """How far back the list goes: words, and seconds. The last one is all that a journal keeps."""
+
+
+MAX_OPERATIONS = 1_000
+"""Operations that are listed; the count includes all."""
 
 
 class PlacedOperation(NamedTuple):
@@ -87,16 +97,25 @@ class OperationsParts(RowsParts):
     ) -> None:
         """The cursor is put on the operation `op` of `session` when it appears."""
         super().__init__(session, context, screen, row_key(session.number, op))
-        self.sessions = [one for one in sessions if one.place.journal is not None] or [session]
-        """The places with a journal."""
+        journals = {
+            one.place.journal.folder: one for one in reversed(sessions) if one.place.journal
+        }
+        self.sessions = [one for one in sessions if one in journals.values()] or [session]
+        """The places with a journal; of a place that is open twice the first one."""
         self.listed: Sequence[PlacedOperation] = ()
         """In the order of the rows, as painted last."""
+        self._amount = 0
+        """The number of operations, also of those that are not listed."""
         self.range = 0
         """How far back the list goes: a row of `RANGES`."""
         self._older: dict[int, tuple[Operation, ...] | str] = {}
         """The operations of a longer range by place, or why they cannot be read."""
+        self._made: tuple[object, ShownRows] = ((), ShownRows((), ()))
+        """What the rows were made of, and the rows: a table of many takes long."""
         self._rows: tuple[str, OperationRows | str] = ("", "")
         """The rows of the operation with that key, or why there are none."""
+        self._reading = ""
+        """The key of the operation whose rows are being read."""
 
     def start(self) -> None:
         for session in self.sessions:
@@ -115,34 +134,49 @@ class OperationsParts(RowsParts):
                 await self._read_older(session)
                 always = False
                 self.screen.show_change(Change.ROWS)
-                self._ask_rows(self._rows[0])
+                if self.selected is not None and self.selected.session is session:
+                    self._ask_rows()
             await asyncio.sleep(JOURNAL_READ_SECONDS)
 
     async def _read_older(self, session: PlaceSession) -> None:
         if not self.range:
             return
-        since = self.context.clock() - RANGES[self.range][1]
+        read: tuple[Operation, ...] | str
         try:
-            self._older[session.number] = await session.inspector.history.operations(since)
+            read = await session.inspector.history.operations(self._since)
         except Unavailable as error:
-            self._older[session.number] = safe_line(str(error))
+            read = safe_line(str(error))
+        if read != self._older.get(session.number):
+            self._older[session.number] = read
+
+    @property
+    def _since(self) -> float:
+        return self.context.clock() - RANGES[self.range][1]
 
     def cursor_moved(self) -> Change:
-        self._ask_rows("")
+        self._ask_rows()
         return super().cursor_moved()
 
-    def _ask_rows(self, known: str) -> None:
-        """Read the rows of the operation under the cursor, unless they are `known` and it runs no
-        more: a large one is only read when it is opened."""
+    def _ask_rows(self) -> None:
+        """Read the rows of the operation under the cursor, and where their tasks are now; those of
+        a large one only when it is opened. A read that has begun is not begun again: it may take
+        longer than the time between two calls."""
         selected = self.selected
-        if selected is None or (selected.key == known and not selected.operation.is_running):
+        if selected is None or self._reading == selected.key:
             return
         if selected.operation.planned > MAX_LISTED_ROWS:
             self._rows = selected.key, "many tasks: Enter shows them"
             return
+        key, known = self._rows
+        self._reading = selected.key
 
         async def read() -> Change:
-            self._rows = selected.key, await read_rows(selected)
+            try:
+                is_known = key == selected.key and not selected.operation.is_running
+                rows = known if is_known else await read_rows(selected)
+                self._rows = selected.key, await look_again(selected, rows)
+            finally:
+                self._reading = ""
             return Change.ROWS
 
         self.screen.run("rows", read)
@@ -150,6 +184,7 @@ class OperationsParts(RowsParts):
     def next_range(self) -> Change:
         """List a longer time; after the longest the shortest again."""
         self.range = (self.range + 1) % len(RANGES)
+        self._older.clear()
         self.start()
         return self.say(f"operations of the last {RANGES[self.range][0]}", "") | Change.ROWS
 
@@ -194,20 +229,31 @@ class OperationsParts(RowsParts):
         return (keys.OPERATIONS,)
 
     def rows(self, width: int) -> ShownRows:
+        """The rows, made again if an operation has changed, and each minute: the time left for an
+        undo has no seconds."""
+        now = self.context.clock()
+        read = [(self._operations(one), dict(one.history.half_moved)) for one in self.sessions]
+        made_of = (read, self.range, width, now // 60)
+        if self._made[0] != made_of:
+            self._made = made_of, self._make_rows(width, now)
+        return self._made[1]
+
+    def _make_rows(self, width: int, now: float) -> ShownRows:
         is_several, placed = len(self.sessions) > 1, list[PlacedOperation]()
         for session in self.sessions:
             half, place = session.history.half_moved, session.name if is_several else ""
             listed = view.list_operations(self._operations(session), half, place)
-            placed += [PlacedOperation(session, one) for one in listed]
+            recent = (one for one in listed if one.operation.started >= self._since)
+            placed += [PlacedOperation(session, one) for one in recent]
         placed.sort(
             key=lambda one: (not view.needs_decision(one.operation), -one.operation.started)
         )
-        self.listed = placed
-        shown = [one.listed for one in placed]
-        head, lines = view.operation_table(shown, self.context.clock(), width)
-        return ShownRows(
-            head, [Choice(one.key, line) for one, line in zip(placed, lines, strict=True)]
-        )
+        self.listed, self._amount = placed[:MAX_OPERATIONS], len(placed)
+        head, lines = view.operation_table([one.listed for one in self.listed], now, width)
+        rows = [Choice(one.key, line) for one, line in zip(self.listed, lines, strict=True)]
+        left = self._amount - len(rows)
+        foot: list[Line] = [((f"   +{left:,} older", "muted"),)] if left else []
+        return ShownRows(head, rows, foot)
 
     def details(self, width: int) -> list[Line]:
         if (selected := self.selected) is not None:
@@ -226,7 +272,7 @@ class OperationsParts(RowsParts):
     def rows_frame(self) -> Frame:
         partial_sign = "+" if self._error() or self._unread() else ""
         since = ((f"last {RANGES[self.range][0]}", "muted"),)
-        return Frame("Operations", "8", f"{len(self.listed):,}{partial_sign}", since)
+        return Frame("Operations", "8", f"{self._amount:,}{partial_sign}", since)
 
     def details_frame(self, below: int) -> Frame:
         selected = self.selected
@@ -460,10 +506,10 @@ MAX_LISTED_ROWS = 2000
 
 
 class OperationRows(NamedTuple):
-    """The first rows of an operation, and where their tasks are now."""
+    """The first results of an operation, and where their tasks are now."""
 
-    entries: Sequence[Entry]
-    now: TaskStates
+    results: Sequence[TaskResult]
+    now: TaskStates = TaskStates()
 
 
 async def read_rows(one: PlacedOperation) -> OperationRows | str:
@@ -475,20 +521,27 @@ async def read_rows(one: PlacedOperation) -> OperationRows | str:
         entries = await inspector.history.entries(one.operation, MAX_LISTED_ROWS)
     except StoreError as error:
         return f"tasks not readable: {error}"
-    return OperationRows(entries, await read_states(inspector, {e.row.id for e in entries}))
+    return OperationRows(journal_results(entries, one.operation.intent.verb, inspector.states))
+
+
+async def look_again(one: PlacedOperation, rows: OperationRows | str) -> OperationRows | str:
+    """The same rows, with where their tasks are now."""
+    if isinstance(rows, str):
+        return rows
+    ids = {result.id for result in rows.results}
+    return rows._replace(now=await read_states(one.session.inspector, ids))
 
 
 def _rows_of(one: PlacedOperation, rows: OperationRows | str, width: int) -> list[Line]:
     """The rows below the facts of an operation."""
     if isinstance(rows, str):
         return [BLANK_LINE, ((f" {safe_line(rows)}", "muted"),)] if rows else []
-    operation, words = one.operation, one.session.inspector.states
-    results = journal_results(rows.entries, operation.intent.verb, words)
-    return [BLANK_LINE, *result_table(results, operation.planned, rows.now, words, width)]
+    planned, words = one.operation.planned, one.session.inspector.states
+    return [BLANK_LINE, *result_table(rows.results, planned, rows.now, words, width)]
 
 
 class RecordScreen(Page):
-    """The operation at the time of opening; read only."""
+    """One operation, as the journal had it at opening."""
 
     KIND = keys.RECORDED_OPERATION
     BINDINGS = key_bindings(keys.RECORDED_OPERATION)
@@ -517,7 +570,11 @@ class RecordScreen(Page):
     @work(group="rows")
     async def _read(self) -> None:
         self._rows = await read_rows(self._placed)
-        self.lay_out(self.size.width)
+        while self.is_attached:
+            if self.is_current:
+                self._rows = await look_again(self._placed, self._rows)
+                self.lay_out(self.size.width)
+            await asyncio.sleep(JOURNAL_READ_SECONDS)
 
     def lay_out(self, width: int) -> None:
         if not self.is_paintable or not width:
@@ -525,6 +582,10 @@ class RecordScreen(Page):
         self.show((), self._lines(self.text_width), self._next_line())
         self._show_path()
         self.show_hints(without=self.without())
+
+    def go(self, target: Target) -> None:
+        """Open another screen; without a place that of the operation."""
+        super().go(target._replace(place=target.place or self._session.number))
 
     def on_screen_resume(self) -> None:
         self.lay_out(self.size.width)
@@ -555,6 +616,6 @@ class RecordScreen(Page):
     def copies(self) -> tuple[Copy, ...]:
         lines = self._lines(100)
         text = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
-        ids = "" if isinstance(self._rows, str) else "\n".join(e.row.id for e in self._rows.entries)
+        ids = "" if isinstance(self._rows, str) else "\n".join(one.id for one in self._rows.results)
         op = Copy("o", "operation", self._one.operation.op)
         return (op, *((Copy("i", "ids", ids),) if ids else ()), Copy("t", "text", text))

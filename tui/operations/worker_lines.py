@@ -229,7 +229,7 @@ def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple
     task = next((task for task in session.active if task.id == row.task), None)
     lock, latest = session.readings.lock, session.inspector.latest
     backlog = session.backlog
-    due = UNKNOWN if backlog is None else f"{backlog.due:,}"
+    due = UNKNOWN if backlog is None or backlog.due is None else f"{backlog.due:,}"
     oldest = None if backlog is None else backlog.oldest
     age = "" if oldest is None else f", oldest {format_minutes(now - oldest)}"
     pending = format_count(latest.counts.get(State.PENDING, 0), "task")

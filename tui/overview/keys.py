@@ -146,7 +146,7 @@ def _search(parts: OverviewParts) -> Change:
         if text:
             parts.screen.go(Target(keys.SEARCH, filter=text))
 
-    parts.screen.open(lambda screen: ask_text(screen, "", take))
+    parts.screen.open(lambda screen: ask_text(screen, parts.sessions, "", take))
     return Change.NOTHING
 
 

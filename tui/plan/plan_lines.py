@@ -420,7 +420,8 @@ def _reasons(
     text: list[Line] = [BLANK_LINE, part_line(title)]
     for reason, amount in Counter(reason for _, reason in some).most_common():
         text += _hung(f"{amount:,}: {reason}", width, "")
-        text += _id_lines(ident for ident, why in some if why == reason and with_ids)
+        if with_ids:
+            text += _id_lines(ident for ident, why in some if why == reason)
     return text
 
 

@@ -7,9 +7,11 @@ from itertools import islice
 
 from engine.live.inspector import Inspector
 from engine.model import State
+from engine.operations import plans
 from engine.operations.execute import Report
 from engine.operations.journal import Entry
 from engine.operations.plans import RowResult, transition_of
+from engine.store import Unavailable
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
 from engine.text.safe import safe_line, state_name
@@ -30,6 +32,7 @@ class TaskResult(NamedTuple):
     id: str
     result: Run
     move: str
+    """From state to state; "" if it is not known."""
     reason: str = ""
 
 
@@ -43,8 +46,11 @@ class TaskStates(NamedTuple):
 
 
 async def read_states(inspector: Inspector, ids: Collection[str]) -> TaskStates:
-    """The states of tasks now."""
-    states, latest = await inspector.queries.states_of(ids), inspector.latest
+    """The states of tasks now; none if the index cannot be read."""
+    try:
+        states, latest = await inspector.queries.states_of(ids), inspector.latest
+    except Unavailable:
+        return TaskStates()
     return TaskStates(states, latest.is_complete and not latest.unavailable)
 
 
@@ -64,7 +70,8 @@ def journal_results(
         result: Run = ("open", "warn")
         if outcome is not None:
             result = RESULT_WORDS[outcome.result], _LOOKS.get(outcome.result, "")
-        results.append(TaskResult(row.id, result, move, outcome.reason if outcome else "not moved"))
+        reason = outcome.reason if outcome else "not moved"
+        results.append(TaskResult(plans.new_id_of(outcome) or row.id, result, move, reason))
     return results
 
 
@@ -76,8 +83,8 @@ _LOOKS: Mapping[RowResult, str] = {
 
 
 def report_results(report: Report, past: str) -> list[TaskResult]:
-    """The first results of an operation that has just ended, those that were not as planned first;
-    `past` is what the tasks are called that were done."""
+    """The first results of an operation that has just ended, unplanned results first; `past`: the
+    word for done tasks, such as `retried`."""
 
     def results() -> Iterator[TaskResult]:
         for ident, why in report.failed:
@@ -106,14 +113,14 @@ def result_table(
     def state(one: TaskResult) -> Run:
         if (state := now.states.get(one.id)) is not None:
             return state_name(words.get(state, state)), ""
-        return "left" if now.is_whole else UNKNOWN, "muted"
+        return "not in queue" if now.is_whole else UNKNOWN, "muted"
 
     reason = min(MIN_REASON_CELLS, max((len(one.reason) for one in results), default=0))
     columns: list[Column[TaskResult]] = [
         Column("TASK", 8, lambda one: (safe_line(one.id), "accent"), most=46, keeps_end=True),
         Column("RESULT", 6, lambda one: one.result, most=11),
         Column("MOVE", 4, lambda one: (one.move, "muted"), most=20),
-        Column("NOW", 4, state, most=10),
+        Column("NOW", 4, state, most=12),
         Column("REASON", reason, lambda one: (safe_line(one.reason), "muted"), grows=REST),
     ]
     has_moves = any(one.move for one in results)

@@ -438,8 +438,9 @@ class PlanScreen(ConfirmScreen):
         self.lay_out()
         ids = {one.id for one in report_results(run.report, "")}
         while self.is_attached:
-            self._states = await read_states(self.session.inspector, ids)
-            self.lay_out()
+            if self.is_current:
+                self._states = await read_states(self.session.inspector, ids)
+                self.lay_out()
             await asyncio.sleep(RESULT_READ_SECONDS)
 
 

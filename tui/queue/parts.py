@@ -186,8 +186,10 @@ class QueueParts:
         self._must_recount = False
         self.matches: tuple[Filter, Mapping[State, int]] = (NO_FILTER, {})
         """A filter, and how many tasks of each state match it."""
-        self._is_counting, self._next_count = False, 0.0
-        """The matches are being counted; when they may be next, on the monotonic clock."""
+        self._is_counting, self._is_count_old = False, False
+        """The matches are being counted; the index has changed since the last count began."""
+        self._next_count = 0.0
+        """Earliest time of the next count, on the monotonic clock."""
 
     # What is shown
 
@@ -295,7 +297,7 @@ class QueueParts:
     def store_changed(self, change: IndexChanged) -> Change:
         """The index has changed: read again."""
         is_first = self.rows.view.query.state is None and bool(self.inspector.states)
-        self.change, self._must_recount = change, True
+        self.change, self._must_recount, self._is_count_old = change, True, True
         self.rows.is_first_scan = not change.is_complete
         shown = self.show_target() if is_first else Change.NOTHING
         if is_first and not shown:
@@ -327,22 +329,22 @@ class QueueParts:
         if self._must_recount and self.marks.of(self.state):
             self.count_hidden()
         is_new = self.matches[0] != self.filter.filter
-        is_due = self._must_recount and time.monotonic() >= self._next_count
+        is_due = self._is_count_old and time.monotonic() >= self._next_count
         if self.filter.filter and (is_new or is_due) and not self._is_counting:
-            self._is_counting = True
+            self._is_counting, self._is_count_old = True, False
             self.screen.run("matches", self._count_matches)
         self._must_recount = False
 
     async def _count_matches(self) -> Change:
-        """Count the tasks of each state that match the filter: the more it costs, the rarer."""
+        """Count the tasks of each state that match the filter; after a costly count the next one
+        waits longer."""
         asked, began, counts = self.filter.filter, time.monotonic(), {}
         try:
             for state in self.inspector.states:
                 counts[state] = await self.inspector.queries.count(Query(state, asked))
-        finally:
-            self._is_counting = False
-        self._next_count = time.monotonic() + COUNT_COST_FACTOR * (time.monotonic() - began)
-        self.matches = asked, counts
+        finally:  # also if it cannot be read: it is not asked again at once
+            self._is_counting, self.matches = False, (asked, counts)
+            self._next_count = time.monotonic() + COUNT_COST_FACTOR * (time.monotonic() - began)
         return Change.TABS
 
     def count_hidden(self) -> None:

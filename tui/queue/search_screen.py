@@ -11,7 +11,7 @@ from engine.index.filter_language import BadFilter, Filter, parse_filter
 from engine.index.schema import Query
 from engine.model import State, Task
 from engine.store import Unavailable
-from engine.text.figure import UNKNOWN
+from engine.text.figure import UNKNOWN, Figure
 from engine.text.figures import format_count
 from engine.text.safe import safe_line, state_name
 from engine.values import NamedTuple
@@ -31,6 +31,7 @@ from tui.text.hints import next_line
 from tui.text.lines import Line, Run
 from tui.text.table import REST, Choice, Column, ShownRows, Table
 from tui.text.task_list import ListedTask, id_cells, task_columns
+from tui.text.times import format_age
 
 MAX_LISTED_TASKS = 100
 """Tasks that are listed of each place and state; the counts include all."""
@@ -39,7 +40,10 @@ MIN_PAUSE_SECONDS = 2.0
 """Least seconds between two searches of a place."""
 
 COST_FACTOR = 10.0
-"""A search waits as many times as long as the one before took."""
+"""The pause after a search, as a multiple of its duration."""
+
+MAX_AGE_SECONDS = 5.0
+"""Seconds that an answer of a place may be late before its age is shown."""
 
 
 class PlaceMatches(NamedTuple):
@@ -52,6 +56,10 @@ class PlaceMatches(NamedTuple):
     """Why the place is not searched; "" if it is."""
     is_whole: bool = True
     """All its tasks are read."""
+    expires: float = float("inf")
+    """When the next answer is late, epoch seconds UTC."""
+    as_of: float = 0.0
+    """When it was searched, epoch seconds UTC."""
 
     @property
     def total(self) -> int:
@@ -88,7 +96,7 @@ class SearchParts(RowsParts):
         """`text`: what is searched for, in the filter language."""
         super().__init__(session, context, screen)
         self.sessions, self.text = sessions, text
-        self.found: dict[int, PlaceMatches] = {}
+        self.matches: dict[int, PlaceMatches] = {}
         """By the number of the place; without those that were not searched yet."""
         self.saved = SavedFilters(lambda: screen.run("saved filters", self._read_saved))
 
@@ -106,15 +114,21 @@ class SearchParts(RowsParts):
         time = asyncio.get_running_loop().time
         while True:
             began = time()
+            pause = MIN_PAUSE_SECONDS
             if self.screen.is_current:
-                self.found[session.number] = await self._search(session)
+                answer, took = await self._search(session), time() - began
+                pause, now = max(MIN_PAUSE_SECONDS, COST_FACTOR * took), self.context.clock()
+                late = now + pause + took + MAX_AGE_SECONDS
+                self.matches[session.number] = answer._replace(as_of=now, expires=late)
                 self.screen.show_change(Change.ROWS)
-            await asyncio.sleep(max(MIN_PAUSE_SECONDS, COST_FACTOR * (time() - began)))
+            await asyncio.sleep(pause)
 
     async def _search(self, session: PlaceSession) -> PlaceMatches:
         inspector, latest = session.inspector, session.inspector.latest
         if latest.unavailable:
             return PlaceMatches(error=latest.unavailable)
+        if not inspector.states:
+            return PlaceMatches(error="not read yet")
         try:
             asked = self.parse(session)
         except BadFilter as error:
@@ -127,6 +141,8 @@ class SearchParts(RowsParts):
                 return PlaceMatches(error=str(error))
             if window.total:
                 counts[state], tasks[state] = window.total, window.tasks
+        if not counts and not latest.is_complete:
+            return PlaceMatches(error="no match so far: still reading")
         return PlaceMatches(counts, tasks, is_whole=latest.is_complete)
 
     def parse(self, session: PlaceSession) -> Filter:
@@ -146,18 +162,18 @@ class SearchParts(RowsParts):
         def take(text: str | None) -> None:
             if text:
                 self.text = text
-                self.found.clear()
+                self.matches.clear()
                 self.saved.forget()
                 self.start()
                 self.screen.show_change(Change.ROWS)
 
-        self.screen.open(lambda screen: ask_text(screen, self.text, take))
+        self.screen.open(lambda screen: ask_text(screen, self.sessions, self.text, take))
         return Change.NOTHING
 
     @property
     def _rows(self) -> Iterator[MatchRow]:
         for session in self.sessions:
-            matches = self.found.get(session.number, PlaceMatches())
+            matches = self.matches.get(session.number, PlaceMatches())
             if matches.error:
                 yield MatchRow(session, None, matches, self.text)
             for state in matches.counts:
@@ -185,11 +201,18 @@ class SearchParts(RowsParts):
         rows = list(self._rows)
         if rows:
             self.lead(rows[0].key)  # places answer in any order
+        now = self.context.clock()
+
+        def first(row: MatchRow) -> Run:
+            if now > row.matches.expires:
+                return f"no answer since {format_age(now - row.matches.as_of)}", "unknown"
+            return _first_cell(row)
+
         columns: tuple[Column[MatchRow], ...] = (
             Column("PLACE", 5, lambda row: (safe_line(row.session.name), ""), most=20),
             Column("STATE", 5, _state_cell, most=12),
             Column("MATCHES", 7, _count_cell, right=True),
-            Column("FIRST", 0, _first_cell, grows=REST),
+            Column("FIRST", 0, first, grows=REST),
         )
         head, lines = Table(columns).lines(rows, width)
         return ShownRows(
@@ -198,7 +221,7 @@ class SearchParts(RowsParts):
 
     def details(self, width: int) -> Sequence[Line]:
         if (row := self.selected) is None:
-            missing = [one.name for one in self.sessions if one.number not in self.found]
+            missing = [one.name for one in self.sessions if one.number not in self.matches]
             words = f"searching {', '.join(missing)} ..." if missing else self._why_nothing()
             return [((f" {safe_line(words)}", "muted"),)]
         if row.state is None:
@@ -216,19 +239,18 @@ class SearchParts(RowsParts):
         return self.no_row_reason(f"no task of {count} matches")
 
     def rows_frame(self) -> Frame:
-        known = self.found.values()
-        total = sum(matches.total for matches in known)
+        known = self.matches.values()
+        total = Figure(sum(matches.total for matches in known), is_exact=self._is_whole).text()
         places = sum(bool(matches.total) for matches in known)
-        partial_sign = "" if self._is_whole else "+"
-        amount = f"{total:,}{partial_sign} in {format_count(places, 'place')}"
+        amount = f"{total} in {format_count(places, 'place')}"
         return Frame(f"Search {safe_line(self.text)}", "/", amount)
 
     @property
     def _is_whole(self) -> bool:
         """All places are searched, and all their tasks."""
-        known = self.found.values()
+        known, now = self.matches.values(), self.context.clock()
         return len(known) == len(self.sessions) and all(
-            matches.is_whole and not matches.error for matches in known
+            matches.is_whole and not matches.error and now <= matches.expires for matches in known
         )
 
     def details_frame(self, below: int) -> Frame:
@@ -243,19 +265,29 @@ class SearchParts(RowsParts):
         return next_line("Enter", "lists these tasks, for plans", "", width)
 
 
-def ask_text(screen: BaseScreen, text: str, take: Callable[[str | None], None]) -> None:
-    """Ask what to search for in all places; `take` gets "" if the operator gives up."""
-    title = "search the tasks of all places (as a filter of a list)"
-    screen.app.push_screen(AskScreen(title, text, filter_problem), take)
+def ask_text(
+    screen: BaseScreen,
+    sessions: Sequence[PlaceSession],
+    text: str,
+    take: Callable[[str | None], None],
+) -> None:
+    """Ask what to search for in all places; `take` gets "" or None if the operator cancels."""
+    problem = partial(filter_problem, sessions)
+    screen.app.push_screen(AskScreen("search all places: text or filter", text, problem), take)
 
 
-def filter_problem(text: str) -> str:
-    """What is wrong with a text as a filter, as far as it is known without a place."""
-    try:
-        parse_filter(text, {}, 0.0, {}, lambda name: "")
-    except BadFilter as error:
-        return error.message
-    return ""
+def filter_problem(sessions: Sequence[PlaceSession], text: str) -> str:
+    """What is wrong with a filter, if no place can use it; "" if one can. Saved filters are read
+    when the search begins, so that here any name is taken for one."""
+    problems = []
+    for known in (session.inspector for session in sessions):
+        try:
+            parse_filter(text, known.states, 0.0, known.words, lambda name: "saved")
+        except BadFilter as error:
+            problems.append(error.message)
+        else:
+            return ""
+    return problems[0]
 
 
 def _word_of(row: MatchRow) -> str:
@@ -270,7 +302,8 @@ def _state_cell(row: MatchRow) -> Run:
 def _count_cell(row: MatchRow) -> Run:
     if row.state is None:
         return UNKNOWN, "unknown"
-    return f"{row.matches.counts[row.state]:,}{'' if row.matches.is_whole else '+'}", ""
+    count, text = row.matches.counts[row.state], "" if row.matches.is_whole else "+"
+    return f"{count:,}{text}", ""
 
 
 def _first_cell(row: MatchRow) -> Run:

@@ -18,6 +18,7 @@ from tui.screens.edge_lines import EdgeLines
 from tui.screens.key_rows import hints_of
 from tui.screens.keyed_screen import KeyedScreen
 from tui.screens.rows_parts import Change, RowCursor, RowsParts
+from tui.screens.target import Target
 from tui.terminal.render_cache import Box
 from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border
 from tui.text.table import ShownRows
@@ -169,6 +170,11 @@ class RowsScreen(KeyedScreen):
 
     def on_picker_cursor_moved(self) -> None:
         self.show_change(self.parts.cursor_moved())
+
+    def go(self, target: Target) -> None:
+        """Open another screen; without a place that of the row under the cursor."""
+        place = target.place or self.parts.selected_session.number
+        super().go(target._replace(place=place))
 
     # What the parts ask for (`RowsActions`)
 

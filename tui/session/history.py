@@ -77,6 +77,8 @@ class History:
         self.error = ""
         """Why the journal cannot be read or written; "" if it can."""
         self.is_read = False
+        self.read_at = float("-inf")
+        """When the journal was found to be as read, epoch seconds UTC."""
 
     @property
     def interrupted(self) -> tuple[Operation, ...]:
@@ -84,9 +86,11 @@ class History:
         return tuple(one for one in self.operations if one.is_interrupted and one.open_rows)
 
     async def operation(self, op: str) -> Operation | None:
-        """The record of an operation; None if missing. Raises Unavailable: the place was closed."""
+        """The record of an operation, however old; None if missing. Raises Unavailable: the place
+        was closed, or the journal cannot be read."""
         await self.refresh(always=True)
-        return next((one for one in self.operations if one.op == op), None)
+        recent = next((one for one in self.operations if one.op == op), None)
+        return recent or await self._inspector.history.operation(op)
 
     def may_have_changed(self, stamp: int) -> bool:
         """True if the journal may differ from what was read; `stamp`: mtime of its folder, ns."""
@@ -107,6 +111,7 @@ class History:
 
         stamp = await to_thread(folder_mtime, journal.folder)
         if not always and not self.may_have_changed(stamp):
+            self.read_at = self._clock()
             return ()
         self._stamps = (*self._stamps[-1:], stamp)
         await self._read()
@@ -129,7 +134,7 @@ class History:
             self.operations = await self._inspector.history.operations(
                 self._clock() - HISTORY_SECONDS
             )
-            self.error = ""
+            self.error, self.read_at = "", self._clock()
         except Unavailable as error:
             self.error = str(error)
         self.is_read = True

@@ -101,6 +101,9 @@ HIDDEN_READ_SECONDS, QUIET_READ_SECONDS = 5.0, 10.0
 """Seconds between two reads of the lock, metrics, logs and journal of a place that no screen shows;
 the second while its folders are watched and no task changes."""
 
+MAX_JOURNAL_AGE_SECONDS = 30.0
+"""Seconds after which what the journal said of running operations is not shown any more."""
+
 JOURNAL_INTERVAL_SECONDS = 2.0
 """Seconds between two reads of a journal with an operation that has not ended."""
 
@@ -489,9 +492,15 @@ class PlaceSession:
 
     @property
     def other_operations(self) -> Sequence[Operation]:
-        """The operations that other processes run here, as the journal was read last."""
-        own = {work.op for work in self.operations}
-        return [one for one in self.history.operations if one.is_running and one.op not in own]
+        """The operations that other processes run here; none if the journal was not read lately."""
+        history, me = self.history, self.place.who
+        if history.error or self.clock() - history.read_at > MAX_JOURNAL_AGE_SECONDS:
+            return ()
+        return [
+            one
+            for one in history.operations
+            if one.is_running and (one.intent.who.host, one.intent.who.pid) != (me.host, me.pid)
+        ]
 
     async def _sweep(self) -> None:
         if self.place.sweep is not None and not self._why_not_written():

@@ -333,7 +333,7 @@ def still_running(works: Sequence[RunningOperation]) -> list[RunningOperation]:
 
 def operations_line(works: Sequence[RunningOperation], others: Sequence[Operation] = ()) -> Line:
     """The running operations for the header: `ops 1 51%`, `ops 2 7% paused`, and those of other
-    processes, by the journals: `ana 9/16`, `2 others 25/40`; () if none runs."""
+    processes, by the journals: `ana: hold 9/16`, `2 others 25/40`; () if none runs."""
     now = still_running(works)
     line: Line = ()
     if now:
@@ -346,7 +346,10 @@ def operations_line(works: Sequence[RunningOperation], others: Sequence[Operatio
         line = (("ops ", "muted"), (f"{len(now):,} ", "strong"), (f"{share}%", "ok"), *state)
         line = (*line, ("  ", ""))
     if others:
-        who = safe_line(others[0].intent.who.name) if len(others) == 1 else f"{len(others)} others"
+        first = others[0].intent
+        who = f"{len(others)} others"
+        if len(others) == 1:
+            who = safe_line(f"{first.who.name}: {first.verb}")
         planned = sum(one.planned for one in others)
         done = planned - sum(one.open_rows for one in others)
         line = (*line, (f"{who} ", "muted"), (f"{done:,}/{planned:,}", "ok"), ("  ", ""))

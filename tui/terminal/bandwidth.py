@@ -24,7 +24,7 @@ SLOW_LINK_SECONDS = 60.0
 LINK_SHARE = 0.5
 """Share of what a slow link takes that repaints without a key may use: the rest is for answers."""
 LINK_SAMPLES = 3
-"""Measurements in which output waited, after which it is known what the link takes."""
+"""Waits to measure before the speed of the link is known."""
 SSH_VARIABLES = ("SSH_CONNECTION", "SSH_TTY")
 """Environment variables that sshd sets; one of them is enough."""
 PERIODS_SECONDS = (1.0, 2.0, 5.0)

@@ -100,7 +100,8 @@ def tab_line(
     for at, (name, amount) in enumerate(zip(names, counts, strict=True)):
         figure = Figure(amount, complete and at not in partial).text()
         match = matches[at] if at < len(matches) and amount else None
-        figure = figure if match is None else f"{match:,}/{figure}"
+        if match is not None:
+            figure = f"{Figure(match, complete and at not in partial).text()}/{figure}"
         part = f" ({safe_line(within[at])})" if at in within and amount else ""
         texts[at] = f"{state_name(name)} {figure}{part}"
     wide = sum(map(cells_of, texts.values())) + 4 * len(texts) <= width

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from engine.policy import DAY_SECONDS
 from engine.text.decode import YEAR_10000
 from engine.text.figure import UNKNOWN
 
@@ -48,12 +49,15 @@ def format_clock(moment: float) -> str:
     return time.strftime("%H:%M:%SZ", time.gmtime(moment))
 
 
-def format_day_and_time(moment: float) -> str:
-    """Weekday, day of the month and time of a moment of the last four weeks, in UTC: `Fri 27
-    23:34`; `?` if invalid."""
-    if not is_valid_time(moment):
+def format_start(moment: float, now: float) -> str:
+    """When something began, in UTC: `23:34:05Z` today, `Fri 23:34` in the last six days, else `Nov
+    17 23:34`; `?` if invalid."""
+    if not is_valid_time(moment, now):
         return UNKNOWN
-    return time.strftime("%a %d %H:%M", time.gmtime(moment))
+    if moment // DAY_SECONDS == now // DAY_SECONDS:
+        return format_clock(moment)
+    form = "%a %H:%M" if 0 <= now - moment < 6 * DAY_SECONDS else "%b %d %H:%M"
+    return time.strftime(form, time.gmtime(moment))
 
 
 def format_time_with_age(when: float, now: float) -> str:

@@ -191,7 +191,7 @@ async def test_a_group_opens_as_a_filtered_list() -> None:
             while "acts on 0 pending" not in operator.line("word"):
                 await operator.press("j")
             await operator.sees("next Enter shows 1 task in held")
-            await operator.step("enter", QueueScreen, "[held 1]", "1 of 1", "kind=")
+            await operator.step("enter", QueueScreen, "[held 1/1]", "1 of 1", "kind=")
 
 
 async def test_a_name_with_control_characters_is_no_filter() -> None:
@@ -322,6 +322,9 @@ async def test_a_verb_acts_on_the_marked_groups() -> None:
         (asked,) = operator.screen.plans
         assert asked.query.filter.text == "kind=mail|kind=report"
         assert asked.describe_scope(4) == "all in these 2 groups: kind mail, report"
+        operator.parts.groups = [group for group in operator.parts.groups if group.name == "ban"]
+        assert operator.press("X") == "the marked groups have left: \\ clears the marks"
+        assert operator.screen.plans == [asked]
         operator.press("\\")
         assert [group.name for group in operator.parts.chosen] == ["ban"]
 

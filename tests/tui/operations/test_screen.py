@@ -124,8 +124,9 @@ async def test_all_operations_are_listed(place: Place, dead: list[Task]) -> None
 
 
 async def test_the_operations_of_all_places_are_listed(tmp_path: Path) -> None:
-    """By time, with place and address; `z` goes back to last week. What a key does is done in the
-    place of its row. Each screen names who else runs an operation now."""
+    """By time, with place and address; `z` goes back to last week, and what was interrupted then
+    can be resumed. What a key does is done in the place of its row. Each screen names who else
+    runs an operation now."""
 
     def make_places() -> list[Place]:
         ben = Intent("purge", BEN._replace(ssh="192.0.2.9 50122 192.0.2.1 22"))
@@ -137,6 +138,7 @@ async def test_the_operations_of_all_places_are_listed(tmp_path: Path) -> None:
             dead = seen(places[number], State.DEAD)[:2]
             by = ben._replace(verb=verb)
             carried_out(places[number], verb, dead, at=NOW - ago, intent=by)
+        interrupt(places[0], 4, 1, at=NOW - 108_000)
         return places
 
     places = await off(make_places)
@@ -155,9 +157,14 @@ async def test_the_operations_of_all_places_are_listed(tmp_path: Path) -> None:
             assert [row.split()[1] for row in operator.rows.splitlines()] == [
                 row.split()[1] for row in rows
             ]
-            await operator.step("z", "last 7 days", "Thu 19 03:42 west ben 192.0.2.9 retry 2 DONE")
-            await operator.step("g j j u", PlanScreen, "west")
-            await operator.sees("ben 0/2")
+            await operator.step("z", "last 7 days", "Thu 03:42 west ben 192.0.2.9 retry 2 DONE")
+            await operator.sees(
+                "! Thu 03:42 east ana 192.0.2.7 replay 1/4 INTERRUPTED R resume, D abandon"
+            )
+            await operator.step("g R", PlanScreen, "east")
+            await operator.opens(OperationsScreen, "escape")
+            await operator.step("g j j j u", PlanScreen, "west")
+            await operator.sees("ben: hold 0/2")
             await operator.opens(OperationsScreen, "escape")
     finally:
         hold.__exit__(None, None, None)
@@ -189,7 +196,7 @@ async def test_enter_opens_one_in_full(place: Place, dead: list[Task]) -> None:
         await operator.until(lambda: "ids" in {copy.name for copy in screen.copies()})
         gone, here = (task.id[-12:] for task in (dead[1], dead[0]))
         await operator.sees(f"{here} done DLQ -> pending pending", "NOW REASON")
-        await operator.sees(f"{gone} skipped DLQ -> pending left changed since the plan")
+        await operator.sees(f"{gone} skipped DLQ -> pending not in queue changed since the plan")
         copies = {copy.name: copy.text for copy in screen.copies()}
         assert operator.page.isprintable()
     texts = ["ana (sudo, as root) on mx1, PID 4243", "192.0.2.7", "feed is back"]

@@ -507,9 +507,9 @@ async def test_a_place_without_a_worker_is_started_from_its_alert(empty: Path) -
 
 
 PANES: tuple[tuple[str, type[Screen[Any]], str, str], ...] = (
-    (KINDS, QueueScreen, "filter kind=mail_send", "[pending 40]"),
+    (KINDS, QueueScreen, "filter kind=mail_send", "/40]"),
     (LOG, LogScreen, "log line of this error", "moving to DLQ"),
-    ("clusters", QueueScreen, "filter cluster=F-", "[DLQ 12]"),
+    ("clusters", QueueScreen, "filter cluster=F-", "/12]"),
     ("workers", TaskScreen, "0000000c feeds_sync", "[WORK]"),
     ("transports", TransportsScreen, "> {key}", "> {key}"),
 )

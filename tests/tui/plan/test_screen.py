@@ -87,11 +87,16 @@ class AnyPlan:
         if self.pane:
             operator.console.navigator.goto(Target(self.pane, place=number))
             await operator.until(lambda: operator.picker.key)
-            await operator.until(lambda: self.row in [row.key for row in operator.picker.rows])
-            operator.picker.select_key(self.row)
+            key = self.row_of(number)
+            await operator.until(lambda: key in [row.key for row in operator.picker.rows])
+            operator.picker.select_key(key)
         screen = operator.console.screen
         assert isinstance(screen, BaseScreen)
         return screen
+
+    def row_of(self, number: int) -> str:
+        """The key of its row, where its place is the one with that number."""
+        return self.row
 
     async def change(self, operator: ConsoleOperator) -> None:
         """Let another process change its subject."""
@@ -135,8 +140,10 @@ class _Undo(AnyPlan):
         make_spool(self.root, some_tasks(pending=4))
         place = a_journaled_place(self.root)
         self.op = self._begin(place)
-        self.row = row_key(1, self.op)
         return place
+
+    def row_of(self, number: int) -> str:
+        return row_key(number, self.op)
 
     def _begin(self, place: Place) -> str:
         return carried_out(place, "purge", seen(place, State.DEAD)[:3])

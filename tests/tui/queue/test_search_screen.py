@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from engine.model import State
@@ -11,7 +13,7 @@ from tests.console_operator import an_operator
 from tests.console_places import a_memory, a_place, a_task
 from tui.overview.screen import OverviewScreen
 from tui.queue.screen import QueueScreen
-from tui.queue.search_screen import SearchScreen
+from tui.queue.search_screen import SearchScreen, filter_problem
 from tui.screens.dialogs import AskScreen
 from tui.screens.palette import PaletteScreen
 from tui.text import keys
@@ -63,3 +65,11 @@ async def test_a_place_that_cannot_be_read_makes_the_count_partial(
         await operator.step(":", PaletteScreen)
         await operator.step("find space u12 enter", SearchScreen)
         await operator.sees("3+ in 1 place", "west ? permission denied")
+
+
+async def test_a_filter_that_one_place_can_use_is_searched_for(places: tuple[Place, ...]) -> None:
+    """In the words of its states, and by the name of a saved filter; else it is refused."""
+    async with an_operator(*places) as operator:
+        problem = partial(filter_problem, operator.console.sessions)
+        assert [problem(text) for text in ("state=dead", "@mine", "u12 age>2h")] == [""] * 3
+        assert problem("state=nowhere") and problem("age>soon")
