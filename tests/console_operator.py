@@ -183,6 +183,7 @@ PERIODS = {
     "tui.locks.list_screen": ("CHANGED_COUNT_SECONDS",),
     "tui.overview.reads": ("CHANGED_READ_SECONDS",),
     "tui.operations.screen": ("JOURNAL_READ_SECONDS",),
+    "tui.queue.search_screen": ("MIN_PAUSE_SECONDS",),
     "tui.plan.plan_facts": ("DRIFT_CHECK_SECONDS",),
     "tui.operations.running_parts": ("REPAINT_SECONDS",),
 }

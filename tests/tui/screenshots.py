@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import html
 import os
 import re
 import subprocess
@@ -92,7 +93,27 @@ def drawn(console: Console, root: Path, name: str) -> str:
         svg = console.export_screenshot(title="spooldeck").replace(str(root), NAME)
     # Its names hold a number of chance; without it, what did not change stays the same.
     svg = re.sub(r"terminal-\d+", f"terminal-{name}", REMOTE.sub("", svg))
-    return svg.replace("Fira Code", "Fira Code, DejaVu Sans Mono")
+    return TEXT.sub(_split_graphs, svg).replace("Fira Code", "Fira Code, DejaVu Sans Mono")
+
+
+TEXT = re.compile(
+    r'<text class="([^"]*)" x="([0-9.]+)" y="([0-9.]+)" textLength="([0-9.]+)"'
+    r"([^>]*)>([^<]*)</text>"
+)
+GRAPH = re.compile("[\u2800-\u28ff]+|[^\u2800-\u28ff]+")
+
+
+def _split_graphs(match: re.Match[str]) -> str:
+    """The dots of a graph as a text of their own: their font would be taken for the words, too."""
+    name, x, y, length, rest, content = match.groups()
+    text = html.unescape(content)
+    cells, at, parts = float(length) / max(1, len(text)), float(x), []
+    for run in GRAPH.findall(text):
+        shown, wide = html.escape(run).replace("\xa0", "&#160;"), cells * len(run)
+        place = f'class="{name}" x="{at:g}" y="{y}" textLength="{wide:g}"'
+        parts.append(f"<text {place}{rest}>{shown}</text>")
+        at += wide
+    return "".join(parts) if len(parts) > 1 else match[0]
 
 
 def png(svg: str, family: str) -> bytes:

@@ -16,6 +16,7 @@ import pytest
 from engine.config import queue_config
 from engine.formats.known_formats import setup_for
 from engine.locks import queue_lock
+from engine.locks.process_stats import MAX_FILES
 from engine.logs.log_line import format_log_line
 from tests.console_places import MAIL, a_console, make_spool, until
 from tests.engine.monitor.test_alerts import eleven_dead, write_task
@@ -145,7 +146,9 @@ def test_the_locks(root: Path, spooldeck: Run) -> None:
     assert f"; but PID {pid} started " in words and "; no process is signalled waiting:" in words
     (process,) = told["processes"]
     assert (process["pid"], process["seconds"] > 0) == (int(pid), True)
-    assert "run/queue.lock" in " ".join(process["files_below"])
+    # This process, which has run other tests, may have more files open than are examined.
+    is_cut = len(list(Path("/proc/self/fd").iterdir())) > MAX_FILES
+    assert is_cut or "run/queue.lock" in " ".join(process["files_below"])
 
 
 def test_foreign_text_and_another_locale_are_harmless(root: Path, spooldeck: Run) -> None:
