@@ -278,7 +278,9 @@ async def export(operator: ConsoleOperator, form: str = "csv") -> list[str]:
         wrong = "expected a name ending in .csv or .jsonl"
         await operator.step("backspace backspace backspace x", wrong)
         await operator.press("enter", "backspace", *form)
-    await operator.step("enter", "rows in spooldeck-")
+    await operator.press("enter")
+    said = re.compile(rf"rows in spooldeck-\S*\.{form}")  # not the message of an export before
+    await operator.until(lambda: said.search(operator.text))
     (path,) = await asyncio.to_thread(lambda: list(Path().glob(f"spooldeck-*.{form}")))
     return (await asyncio.to_thread(path.read_text)).splitlines()
 
