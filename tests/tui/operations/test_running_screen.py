@@ -331,6 +331,7 @@ def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
         terminal.reads()
         terminal.send("2")
         terminal.shows("[2_]")
+        terminal.reads()  # two digits at once would count as pasted
         terminal.send("4")
         terminal.shows("canary of 1: waiting for 1 outcome")  # for ever: no worker runs
         os.kill(terminal.process.pid, signal.SIGKILL)
