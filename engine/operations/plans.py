@@ -165,8 +165,10 @@ _NEW_ID = "new id "
 
 
 def new_id_of(outcome: RowOutcome | None) -> str:
-    """The new id in an outcome; "" if it has none, or it was not seen."""
-    return "" if outcome is None else outcome.reason.partition(_NEW_ID)[2]
+    """The new id in the outcome of a done row; "" if it has none, or it was not seen."""
+    if outcome is None or outcome.result is not RowResult.DONE or outcome.reason == NEW_ID_UNSEEN:
+        return ""
+    return outcome.reason.removeprefix(_NEW_ID) if outcome.reason.startswith(_NEW_ID) else ""
 
 
 Transition: TypeAlias = tuple[State | None, State | None]

@@ -112,10 +112,11 @@ class OperationsParts(RowsParts):
         """The operations of a longer range by place, or why they cannot be read."""
         self._made: tuple[object, ShownRows] = ((), ShownRows((), ()))
         """What the rows were made of, and the rows: a table of many takes long."""
-        self._rows: tuple[str, OperationRows | str] = ("", "")
-        """The rows of the operation with that key, or why there are none."""
-        self._reading = ""
-        """The key of the operation whose rows are being read."""
+        self._rows: tuple[Operation | None, str, OperationRows | str] = (None, "", "")
+        """An operation as it was when its rows were read, its key, and the rows, or why there are
+        none."""
+        self._reading: list[str] = []
+        """The key of the operation whose rows are being read; each read has a list of its own."""
 
     def start(self) -> None:
         for session in self.sessions:
@@ -162,21 +163,24 @@ class OperationsParts(RowsParts):
         a large one only when it is opened. A read that has begun is not begun again: it may take
         longer than the time between two calls."""
         selected = self.selected
-        if selected is None or self._reading == selected.key:
+        if selected is None or self._reading == [selected.key]:
             return
-        if selected.operation.planned > MAX_LISTED_ROWS:
-            self._rows = selected.key, "many tasks: Enter shows them"
+        operation = selected.operation
+        if operation.planned > MAX_LISTED_ROWS:
+            self._rows = operation, selected.key, "many tasks: Enter shows them"
             return
-        key, known = self._rows
-        self._reading = selected.key
+        before, key, known = self._rows
+        begun = self._reading = [selected.key]
 
         async def read() -> Change:
             try:
-                is_known = key == selected.key and not selected.operation.is_running
+                # An outcome may have come since they were read.
+                is_known = key == selected.key and before == operation and not operation.is_running
                 rows = known if is_known else await read_rows(selected)
-                self._rows = selected.key, await look_again(selected, rows)
+                self._rows = operation, selected.key, await look_again(selected, rows)
             finally:
-                self._reading = ""
+                if self._reading is begun:  # else it was cancelled for a read that goes on
+                    self._reading = []
             return Change.ROWS
 
         self.screen.run("rows", read)
@@ -258,7 +262,7 @@ class OperationsParts(RowsParts):
     def details(self, width: int) -> list[Line]:
         if (selected := self.selected) is not None:
             lines = view.detail_lines(selected.listed, self.context.clock(), width)
-            key, rows = self._rows
+            _, key, rows = self._rows
             return lines + _rows_of(selected, rows if key == selected.key else "loading ...", width)
         if all(session.place.journal is None for session in self.sessions):
             words = "this place has no journal"
@@ -513,7 +517,7 @@ class OperationRows(NamedTuple):
 
 
 async def read_rows(one: PlacedOperation) -> OperationRows | str:
-    """The first rows of an operation, and where their tasks are now; else why it has none."""
+    """The results of the first rows of an operation; else why it has none."""
     if not one.operation.planned:
         return ""
     inspector = one.session.inspector

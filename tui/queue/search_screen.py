@@ -205,7 +205,7 @@ class SearchParts(RowsParts):
 
         def first(row: MatchRow) -> Run:
             if now > row.matches.expires:
-                return f"no answer since {format_age(now - row.matches.as_of)}", "unknown"
+                return f"counted {format_age(now - row.matches.as_of)}, no newer answer", "unknown"
             return _first_cell(row)
 
         columns: tuple[Column[MatchRow], ...] = (

@@ -31,6 +31,10 @@ def test_a_task_with_a_new_id_is_looked_for_by_that() -> None:
         ["open", "open", "DLQ", "->", "pending", "not", "in", "queue", "not", "moved"],
     ]
     assert "+1 more" in text
+    unseen = RowOutcome(row, RowResult.DONE, plans.NEW_ID_UNSEEN)
+    failed = RowOutcome(row, RowResult.FAILED, "new id refused")
+    results = journal_results([Entry(row, unseen), Entry(row, failed)], "retry", WORDS)
+    assert [one.id for one in results] == ["old", "old"]
 
 
 async def test_without_the_index_it_is_not_known_where_tasks_are() -> None:
