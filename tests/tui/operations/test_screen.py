@@ -15,7 +15,7 @@ import pytest
 from engine.model import State, Task
 from engine.monitor.alerts import AlertKind
 from engine.operations import controls, plans
-from engine.operations.journal import Intent, Journal, Operation
+from engine.operations.journal import Entry, Intent, Journal, Operation
 from engine.operations.plans import RowResult
 from engine.operations.undo import UndoPlan
 from engine.places.place import Place
@@ -204,6 +204,40 @@ async def test_enter_opens_one_in_full(place: Place, dead: list[Task]) -> None:
     assert not [text for text in texts if text not in copies["text"]]
     assert copies["text"].count("DLQ -> pending") == 3
     assert copies["ids"].split() == [task.id for task in dead[:3]]
+
+
+async def test_slow_rows_are_read_once_for_each_operation(
+    place: Place, dead: list[Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read that takes longer than the time between two looks at the journal comes to its end,
+    also if it has taken the place of the one for the row before."""
+    first = await off(carried_out, place, "purge", dead[:3], at=NOW - 60)
+    await off(carried_out, place, "purge", dead[3:5])
+    async with operations(place, "2 done") as operator:
+        session, begun, go_on = operator.console.navigator.session, list[str](), asyncio.Event()
+        entries, refresh, looks = (
+            session.inspector.history.entries,
+            session.history.refresh,
+            list[bool](),
+        )
+
+        async def slow(operation: Operation, most: int) -> tuple[Entry, ...]:
+            begun.append(operation.op)
+            await go_on.wait()
+            return await entries(operation, most)
+
+        async def counted(*, always: bool = False) -> tuple[Operation, ...]:
+            looks.append(always)
+            return await refresh(always=always)
+
+        monkeypatch.setattr(session.inspector.history, "entries", slow)
+        monkeypatch.setattr(session.history, "refresh", counted)
+        await operator.press("j", "k", "j")
+        looks.clear()
+        await operator.until(lambda: len(looks) > 5)
+        assert begun.count(first) <= 2
+        go_on.set()
+        await operator.sees("3 tasks", "NOW REASON")
 
 
 async def test_an_unreadable_journal_is_reported(place: Place) -> None:
