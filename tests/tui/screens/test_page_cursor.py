@@ -13,7 +13,7 @@ from engine.model import Lease, LockEvidence, State, Task
 from engine.places.place import Place, PlaceDestinations
 from engine.store import Control
 from tests.console_operator import ConsoleOperator, an_operator
-from tests.console_places import NOW, a_memory, a_place, a_stuck_lock, a_task, free
+from tests.console_places import NOW, a_memory, a_place, a_stuck_lock, a_task, free, is_known
 from tui.screens.target import Target
 from tui.text import keys
 
@@ -131,6 +131,8 @@ async def test_the_cursor_stays_on_its_row(make_scene: Callable[[], Scene]) -> N
     shown as gone, and no other row gets its cursor."""
     scene = make_scene()
     async with an_operator(*scene.places, size=(100, 30), clock=lambda: NOW) as operator:
+        # A place that is not known yet is below the others.
+        await operator.until(lambda: all(map(is_known, operator.console.sessions)))
         operator.console.navigator.goto(scene.target)
         await operator.until(lambda: len(_keys(operator)) >= 2)
         await operator.press("g", "j")
