@@ -514,7 +514,7 @@ class _CommandParser(ArgumentParser):
         if action.metavar == COMMAND and value not in known:
             where = f"{self.prog} {safe_line(str(value))}".partition(" ")[2]
             close = _suggest_words(str(value), known, tuple(self.prog.split()[1:]))
-            text = f"unknown command: '{where}'{close}"
+            text = f"unknown command: '{where}'{close}{self._place_of_that_name()}"
             raise CommandError(EX_USAGE, f"{text} (see `{self.prog} --help`)")
         try:
             super()._check_value(action, value)
@@ -522,11 +522,16 @@ class _CommandParser(ArgumentParser):
             error.message += _suggest_words(str(value), known)
             raise
 
+    def _place_of_that_name(self) -> str:
+        """How to open the place here whose name this command has; "" if there is none."""
+        name = self.prog.partition(" ")[2]
+        return f"; for the place: spooldeck ./{name}" if os.path.lexists(name) else ""
+
     def error(self, message: str) -> NoReturn:
         """Raise `CommandError` with the message and the command to ask for help."""
         if message.endswith(f"required: {COMMAND}"):
             known = (action.choices or () for action in self._actions if action.metavar == COMMAND)
-            message = f"expected a {COMMAND}: {', '.join(next(known))}"
+            message = f"expected a {COMMAND}: {', '.join(next(known))}{self._place_of_that_name()}"
         raise CommandError(EX_USAGE, f"{message} (see `{self.prog} --help`)")
 
     def format_help(self) -> str:

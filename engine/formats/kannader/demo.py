@@ -51,7 +51,7 @@ class DemoMailSpool:
     """A Kannader spool: mails deferred, held and left in flight by a dead sender, and two damaged
     ones."""
 
-    name, interval = "kannader", 2.0
+    name, interval = "outbox", 2.0  # no command of the command line: `spooldeck NAME` opens it
     work: Mapping[str, Sequence[str]] = {name: ("kannader", "work")}
 
     def make(self, settings: DemoSettings) -> Mapping[str, str]:
@@ -71,7 +71,7 @@ class DemoMailSpool:
                 self._send(store, busy, clock.now)
                 live_through(store, clock, retry, lambda task: BUSY_ERROR, now)
         return {
-            "stores": f"  {self.name}: {{host: {host}, port: {port}, "
+            "stores": f"  kannader: {{host: {host}, port: {port}, "
             f"first_wait: {spool.first_wait:g}, lifetime: {spool.lifetime:g}}}\n"
         }
 

@@ -97,7 +97,7 @@ class DemoPostoffice:
     """A POSTOFFICE with waiting, deferred and failed recipients, a lock of a dead agent, and a
     parked file, for which a scheduler is started."""
 
-    name, interval = "zmailer", 4.0
+    name, interval = "postoffice", 4.0
     work: Mapping[str, Sequence[str]]
 
     def make(self, settings: DemoSettings) -> Mapping[str, str]:

@@ -215,6 +215,22 @@ def test_the_last_of_several_ids_is_the_place_if_it_is_a_queue(root: str, spoold
     assert (ids.returncode, ids.stderr) == (1, missing.format("x") + missing.format("an-id"))
 
 
+@each(
+    ("words", "reason"),
+    [("zgb", "expected a COMMAND: init"), ("zgb q", "unknown command: 'zgb q'")],
+)
+def test_a_place_with_the_name_of_a_command_is_opened_by_its_path(
+    spooldeck: Run, tmp_path: Path, words: str, reason: str
+) -> None:
+    """The error of the command says how to open the place, if there is one of this name."""
+    hint = "; for the place: spooldeck ./zgb"
+    (tmp_path / "zgb").mkdir()
+    for cwd, is_named in ((tmp_path, True), (tmp_path / "zgb", False)):
+        run = spooldeck(*words.split(), cwd=cwd)
+        assert (run.returncode, reason in run.stderr) == (64, True)
+        assert (hint in run.stderr) is is_named
+
+
 HELP = {"help": "--help", "help help": "--help", "help purge": "purge --help"}
 HELP |= {"help queue dlq retry": "queue dlq retry --help"}
 
