@@ -6,6 +6,7 @@ own instance of the store, or its own reader of the index."""
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -53,7 +54,8 @@ class Inspector:
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: set[asyncio.Future[None]] = set()
-        self._reported, self._reported_at, self._has_reported_rows = -1, 0.0, False
+        self._reported, self._has_reported_rows = -1, False
+        self._reported_at = -math.inf  # the clock of the loop may have begun a moment ago
         self._closed = False
         self._find_silence = find_silence
         self._acting = StoreThread("spooldeck-acting", open_store)

@@ -414,20 +414,21 @@ async def test_the_close_leaves_nothing_and_ends_every_wait(
     monkeypatch.setattr(shared_watch, "CHECK_SECONDS", 0.1)
     folder = tmp_path / "temporary"
     folder.mkdir()
+    others = set(threading.enumerate())
     async with inspecting(place, is_complete, folder) as inspector:
         await all_of(inspector, "job")
         assert [name.startswith(PREFIX) for name in listed(folder)] == [True]
         waiting = asyncio.ensure_future(inspector.wait_for_change(1_000_000))
     assert listed(folder) == []
-    await asyncio.to_thread(_join)
+    await asyncio.to_thread(_join, others)
     for call in (waiting, inspector.queries.window(Query(), 0, 10)):
         with pytest.raises(Unavailable, match="closed"):
             await call
 
 
-def _join() -> None:
+def _join(others: Collection[threading.Thread]) -> None:
     for thread in threading.enumerate():
-        if thread.name.startswith("spooldeck"):
+        if thread.name.startswith("spooldeck") and thread not in others:
             thread.join()
 
 
@@ -445,6 +446,7 @@ async def test_a_hanging_store_blocks_no_other(tmp_path: Path, monkeypatch: Monk
     """The close does not wait for a store that hangs in its opening; that thread ends later."""
     monkeypatch.setattr(inspector_module, "CLOSE_TIMEOUT_SECONDS", 0.1)
     opening, released = threading.Event(), threading.Event()
+    others = set(threading.enumerate())
 
     def hang() -> Store:
         opening.set()
@@ -456,7 +458,7 @@ async def test_a_hanging_store_blocks_no_other(tmp_path: Path, monkeypatch: Monk
         assert inspector.latest.generation == 0
     assert listed(tmp_path) == []
     released.set()
-    await asyncio.to_thread(_join)
+    await asyncio.to_thread(_join, others)
 
 
 async def test_an_abandoned_query_ends(place: Path) -> None:
