@@ -10,10 +10,15 @@
 local base, kept, group, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local ids, destination = cmsgpack.unpack(ARGV[5]), ARGV[6]
 
+-- Asked once, not for each job: most queues have none of these.
 local has_paused, has_wait = false, true -- BullMQ 5 moves the jobs of a paused queue to `paused`
+local waiting_sets = {}
 if group == 'waiting' then
   has_paused = redis.call('EXISTS', base .. 'paused') == 1
   has_wait = redis.call('EXISTS', base .. 'wait') == 1
+  for _, place in ipairs({'delayed', 'prioritized', 'waiting-children'}) do
+    if redis.call('EXISTS', base .. place) == 1 then waiting_sets[#waiting_sets + 1] = place end
+  end
 end
 
 local function places_of(id, whole)
@@ -44,7 +49,7 @@ local function place_in_group(id)
     if score then return group, score end
     return nil
   end
-  for _, place in ipairs({'delayed', 'prioritized', 'waiting-children'}) do
+  for _, place in ipairs(waiting_sets) do
     local score = score_in(base .. place, id)
     if score then return place, score end
   end
@@ -127,12 +132,12 @@ end
 local count, plain, plain_ids, columns, others = 0, 0, {}, {}, {}
 for c = 1, 11 do columns[c] = {} end
 for _, id in ipairs(ids) do
-  local place, score, also
+  local place, score, also, row, failed_at
   if string.sub(group, 1, 6) ~= 'search' then
     place, score = place_in_group(id)
-    if place and redis.call('EXISTS', job_key(base, kept, id, place)) == 0 then place = nil end
+    if place then row, failed_at = describe(id, place, score) end
   end
-  if not place then
+  if not row or not (row[4] or row[5]) then -- it is not there, or its hash is not
     local found = places_of(id, group == 'search-whole')
     place, score = false, false
     if found[1] then place, score = found[1][1], found[1][2] end
@@ -141,9 +146,9 @@ for _, id in ipairs(ids) do
       for n = 2, #found do words[n - 1] = found[n][1] end
       also = table.concat(words, ' ')
     end
+    row, failed_at = describe(id, place, score, also)
   end
   count = count + 1
-  local row, failed_at = describe(id, place, score, also)
   if failed_at then
     plain = plain + 1
     plain_ids[plain] = id
