@@ -4,7 +4,6 @@ Nothing here reads a clock, a file or a setting. Times are epoch seconds UTC, du
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 
 from engine import schedules
@@ -189,11 +188,3 @@ def next_token_time(bucket: Bucket, rate: Rate) -> float:
     if rate.per_hour <= 0 or rate.burst <= 0:
         return float("inf")
     return float(bucket.stamp + -(-lacking // rate.per_hour))
-
-
-def seconds_to_spend(tasks: int, tokens: int, per_hour: int) -> float:
-    """Seconds until a token bucket has released so many tokens; infinite at a rate of 0."""
-    lacking = max(0, tasks - tokens)
-    if not lacking:
-        return 0.0
-    return lacking * UNITS_PER_TOKEN / per_hour if per_hour else math.inf

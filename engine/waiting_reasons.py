@@ -29,6 +29,8 @@ class Circumstances(NamedTuple):
     """Why the whole queue is paused; "" if it is not."""
     tasks_ahead: int = 0
     """Number of tasks that the store claims before this one, once it is due."""
+    kind_ahead: str = ""
+    """The kind of all of them; "" if they are of several."""
     last_run: float | None = None
     """Epoch seconds when a worker last ran; None: unknown."""
     closed_reason: str = ""
@@ -67,7 +69,8 @@ def _why_pending(task: Task, now: float, circumstances: Circumstances) -> Iterat
     ahead = 0 if refused else circumstances.tasks_ahead
     if ahead:
         which = "older" if circumstances.is_age_order else "other"
-        yield f"{'' if due else 'then '}{ahead:,} {which} task{'s' if ahead > 1 else ''} first"
+        what = safe_line(circumstances.kind_ahead) or f"task{'s' if ahead > 1 else ''}"
+        yield f"{'' if due else 'then '}{ahead:,} {which} {what} first"
     verdict = Verdict.FREE if lock is None else lock.verdict
     if lock is not None and verdict is Verdict.HELD and not hindered:
         yield f"{'' if ahead else 'next in line; '}lock held by {_describe_holder(lock)}"
@@ -210,11 +213,3 @@ _WHY: Mapping[State, Callable[[Task, float, Circumstances], Iterable[str]]] = {
     State.DONE: lambda *_: ("done; its store deletes it later",),
     State.TRASH: lambda *_: ("purged by an operator: not taken until restored",),
 }
-
-
-def describe_time_to_empty(seconds: float) -> str:
-    """Time until a rate-limited queue is empty: `empty in 1h17m at best`. If the rate does not
-    delay it, the due times do, and they are not known here."""
-    if seconds <= 0:
-        return "tokens for all of them"
-    return f"empty in {format_rough_duration(seconds)} at best"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from engine.index.reader import Reader
@@ -65,9 +67,19 @@ WHERE state={_PENDING} AND queue = ? AND {_IS_DUE} AND coalesce(created, 0) <= ?
 AND (coalesce(created, 0), substr(id, 1, instr(id || '-', '-') - 1),
     substr(id, -{TOKEN_LENGTH}), id) < (?, ?, ?, ?) GROUP BY kind"""
 _DUE_EARLIER = f"""
+SELECT kind, sum((coalesce(due, 0), coalesce(created, 0)) < (?1, ?2)),
+    sum((coalesce(due, 0), coalesce(created, 0)) = (?1, ?2))
+FROM task {{how}} WHERE state={_PENDING} AND queue = ?3 AND {_IS_DUE}4
+AND (coalesce(due, 0), coalesce(created, 0)) <= (?1, ?2) AND id <> ?5 GROUP BY kind"""
+_OTHERS_DUE = f"""
 SELECT kind, count(*) FROM task {{how}}
-WHERE state={_PENDING} AND queue = ? AND {_IS_DUE}
-AND (coalesce(due, 0), coalesce(created, 0)) < (?, ?) GROUP BY kind"""
+WHERE state={_PENDING} AND queue = ? AND {_IS_DUE} AND id <> ? GROUP BY kind"""
+
+_PLANNED = """
+SELECT kind, count(*), max(coalesce(created, 0)) FROM task WHERE id IN ({marks}) GROUP BY kind"""
+_DUE_OLDER = f"""
+SELECT kind, count(*) FROM task {{how}}
+WHERE state={_PENDING} AND {_IS_DUE} AND coalesce(created, 0) <= ? GROUP BY kind"""
 
 BY_CREATED, BY_DUE = "created", "due"
 """The orders in which a store may take its due tasks: by creation, and of those of one second by
@@ -125,13 +137,42 @@ def count_kinds(reader: Reader, most: int) -> dict[str, tuple[int, float | None]
     return {kind: (number, oldest) for kind, number, oldest in rows}
 
 
+class PlannedRuns(NamedTuple):
+    """Tasks that a plan makes due, and those that run before the last of them, by kind."""
+
+    planned: Mapping[str, int] = {}
+    first: Mapping[str, int] = {}
+
+
+MAX_NAMED_IDS = 500
+"""Ids in one query."""
+
+
+def count_planned(
+    reader: Reader, ids: Iterable[str], now: float, by: str = BY_CREATED
+) -> PlannedRuns:
+    """Count the tasks with these ids by kind, and the due ones that are claimed before the last of
+    them in the order `by`: the older ones, or in another order all."""
+    planned, newest, more = Counter[str](), -math.inf, iter(ids)
+    while some := list(map(clean_text, islice(more, MAX_NAMED_IDS))):
+        marks = ", ".join("?" * len(some))
+        rows = reader.fetch(_PLANNED.format(marks=marks), some)
+        planned.update({kind: number for kind, number, _ in rows})
+        newest = max([newest, *(created for *_, created in rows)])
+    until = newest if by == BY_CREATED else math.inf
+    return PlannedRuns(planned, dict(_rows(reader, _DUE_OLDER, "by_due", now, until)))
+
+
 def count_ahead(reader: Reader, task: Task, now: float, by: str = BY_CREATED) -> dict[str, int]:
-    """Count the due tasks of its queue that run before a task, in the order `by`, by kind. Empty
-    for any order but `BY_CREATED` and `BY_DUE`: the position is then unknown."""
+    """Count the due tasks of its queue that run before a task, in the order `by`, by kind. For
+    any order but `BY_CREATED` and `BY_DUE`, all other due tasks: its position is unknown."""
     queue, created = clean_text(task.queue), task.created
     if by == BY_DUE:
-        return dict(_rows(reader, _DUE_EARLIER, "by_due", queue, now, task.due or 0.0, created))
+        values = task.due or 0.0, created, queue, now, clean_text(task.id)
+        rows = _rows(reader, _DUE_EARLIER, "by_due", *values)
+        # Which of the same second are first is not known: half of them.
+        return {kind: first + -(-same // 2) for kind, first, same in rows if first + same}
     if by != BY_CREATED:
-        return {}
+        return dict(_rows(reader, _OTHERS_DUE, "by_due", queue, now, clean_text(task.id)))
     key = map(clean_text, (task.id.partition("-")[0], task.id[-TOKEN_LENGTH:], task.id))
     return dict(_rows(reader, _AHEAD, "by_due", queue, now, created, created, *key))

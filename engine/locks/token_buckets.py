@@ -42,22 +42,6 @@ def next_token_at(buckets: Sequence[BucketState], kind: str) -> float:
     return max((inf if each.next is None else each.next for each in empty), default=0.0)
 
 
-def token_after(
-    buckets: Sequence[BucketState], kind: str, ahead: Mapping[str, int], now: float
-) -> float:
-    """Epoch seconds UTC when all buckets of a kind hold a token for one more task, after the tasks
-    `ahead` of it (numbers by kind) have spent theirs: 0.0 for now, infinite for never."""
-    token_at = next_token_at(buckets, kind)
-    for each in buckets:
-        before = sum(ahead.values()) if each.name == ALL_KINDS else ahead.get(kind, 0)
-        missing = before + 1 - each.tokens
-        if each.name in (ALL_KINDS, kind) and missing > 0 and each.per_hour is not None:
-            period = 3600 / each.per_hour if each.per_hour else inf
-            first = now + period if each.next is None else each.next
-            token_at = max(token_at, inf if each.paused else first + (missing - 1) * period)
-    return token_at
-
-
 def count_with_tokens(buckets: Sequence[BucketState], tasks: Mapping[str, int]) -> int:
     """How many of some tasks (numbers by kind) wait for no token of their kind."""
     tokens = {each.name: each.tokens for each in buckets}

@@ -13,6 +13,8 @@ from typing import TypeAlias
 from engine.config.queue_config import Thresholds
 from engine.locks.token_buckets import ALL_KINDS, BucketState
 from engine.model import State
+from engine.monitor.latency import KindFigures
+from engine.monitor.run_forecast import Pace, RunForecast, token_waits
 from engine.monitor.throughput import (
     RATE_WINDOW_SECONDS,
     TREND_WINDOW_SECONDS,
@@ -20,11 +22,11 @@ from engine.monitor.throughput import (
     Growth,
     Trend,
 )
-from engine.policy import DAY_SECONDS, seconds_to_spend
+from engine.policy import DAY_SECONDS
+from engine.text.figures import format_rate
 from engine.text.safe import safe_line, state_name
-from engine.text.times import format_deadline, format_rough_duration, format_time
+from engine.text.times import format_rough_duration, format_time
 from engine.values import NamedTuple
-from engine.waiting_reasons import describe_time_to_empty
 
 MIN_TREND_TASKS = 2
 """Up to this many tasks in `TREND_WINDOW_SECONDS` seconds, a trend cannot be told from none."""
@@ -55,6 +57,8 @@ class Forecast(NamedTuple):
     unknown: str = ""
     """Why there is no forecast; "" if there is one."""
     numbers: Numbers = {}
+    is_growing: bool = False
+    """True of a backlog that grows, as a whole or of one kind."""
 
 
 class ForecastInputs(NamedTuple):
@@ -71,6 +75,12 @@ class ForecastInputs(NamedTuple):
     tokens: Sequence[BucketState] | str = ()
     kinds: Mapping[str, int] | None = None
     """Number of waiting tasks of each kind that has a rate limit of its own."""
+    kind_growth: Mapping[str, Growth] = {}
+    """How these numbers have grown in the last two minutes, as far as watched."""
+    figures: Sequence[KindFigures] = ()
+    """Runs of each kind: the share that is tried again."""
+    max_runs: int | None = None
+    """As in `Pace`."""
     undated: str = "no dead task records when it died"
     """Why `died` is not known, if it is None."""
 
@@ -80,8 +90,7 @@ def make_forecasts(
 ) -> tuple[Forecast, ...]:
     """Return all forecasts; those of dead tasks only if the store keeps dead tasks.
     `retention_days` is infinite if nothing is ever deleted, None if not known."""
-    waiting = known.counts.get(State.PENDING, 0)
-    forecasts = [forecast_drain(waiting, known.pace, known.tokens, known.kinds)]
+    forecasts = [forecast_drain(known, now)]
     if State.DEAD in known.words or not known.words:
         dead, word = known.counts.get(State.DEAD, 0), known.words.get(State.DEAD, "dead")
         forecasts.append(forecast_dead_letters(dead, limits.dlq, known.growth, word))
@@ -91,29 +100,31 @@ def make_forecasts(
     return tuple(forecasts)
 
 
-def forecast_drain(
-    waiting: int,
-    drain: Drain,
-    tokens: Sequence[BucketState] | str = (),
-    kinds: Mapping[str, int] | None = None,
-) -> Forecast:
-    """Forecast when the queue is empty: at the rate of the last minutes, or at the rate limit of
-    the slowest token bucket, whichever takes longer. `kinds` gives the number of waiting tasks of
-    each kind that has a rate limit of its own."""
-    slow = _slowest(waiting, tokens, kinds) if waiting else (0.0, None)
+def forecast_drain(known: ForecastInputs, now: float) -> Forecast:
+    """Forecast when the queue is empty: at the rate of the last minutes, or at the rate limit that
+    takes longest, whichever is later. A kind of which more tasks come than its limit lets run grows
+    even while the queue as a whole shrinks."""
+    waiting, drain, tokens = known.counts.get(State.PENDING, 0), known.pace, known.tokens
+    slow = _slowest(waiting, known, now) if waiting else None
     if isinstance(slow, str):
         return _unknown(ForecastTopic.DRAIN, "ETA", slow)
-    limit, name = slow
+    limit = 0.0 if slow is None or slow.seconds is None else slow.seconds
     numbers: Numbers = {
         "waiting": waiting,
         "at_present_rate": drain.seconds,
-        "at_bucket_rate": limit if name is not None and isfinite(limit) else None,
-        "bucket": name,
+        "at_bucket_rate": limit if limit and isfinite(limit) else None,
+        "bucket": None if slow is None else slow.bucket,
     }
-    bucket = "" if name is None else f"the rate limit of {safe_line(name) if name else 'all kinds'}"
+    name = "" if slow is None or slow.bucket is None else slow.bucket
+    bucket = "" if slow is None else f"the rate limit of {safe_line(name) or 'all kinds'}"
+    terms = "" if slow is None else f"{slow.terms} of {safe_line(name) or 'all kinds'}"
 
     def forecast(brief: str, sentence: str, seconds: float | None, grave: bool = False) -> Forecast:
         return Forecast(ForecastTopic.DRAIN, brief, sentence, seconds, grave, numbers=numbers)
+
+    def grows(words: str) -> Forecast:
+        alone = f"; without new ones {terms}" if terms else ""
+        return forecast("growing", f"{words}{alone}", None, True)._replace(is_growing=True)
 
     if not waiting:
         return forecast("nothing waits", "nothing waits", 0.0)
@@ -123,42 +134,52 @@ def forecast_drain(
         return forecast("rate limit 0", f"never empty: {bucket} is 0", None, True)
     if drain.trend is Trend.STALLED:
         return forecast("stalled", "stalled: tasks are due, none runs", None, True)
-    alone = f"; {format_rough_duration(limit)} at {bucket}" if bucket else ""
     if drain.trend is Trend.UNKNOWN and not bucket:
         why = "not enough data yet"
         return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
+    if name in known.kind_growth and known.kind_growth[name].tasks >= 0:
+        return grows(f"{safe_line(name)} is growing")
+    shrinking = _with_arrivals(limit, name, known)
+    if shrinking > limit:
+        number = (known.kinds or {}).get(name, 0)
+        net = format_rate(number / shrinking)
+        limit, terms = shrinking, f"{number:,} {safe_line(name)} at {net}, out less in"
     slower = drain.seconds is not None and limit > drain.seconds
     # A low rate limit makes the backlog look idle although it does drain.
     unseen = drain.trend is Trend.IDLE and limit >= waiting * TREND_WINDOW_SECONDS / MIN_TREND_TASKS
     if drain.trend is Trend.UNKNOWN or slower or unseen:
-        words = f"{describe_time_to_empty(limit)}: {bucket} allows no more"
+        words = f"empty in {format_rough_duration(limit)}: {terms}"
         return forecast(f"empty in {format_rough_duration(limit)} (rate limit)", words, limit)
     if drain.trend is Trend.IDLE:
         return _unknown(ForecastTopic.DRAIN, "ETA", "nothing moved in the last minute", numbers)
     if drain.seconds is None:
-        return forecast("growing", f"backlog is growing at the present rate{alone}", None, True)
-    words = f"empty in {format_rough_duration(drain.seconds)} at the present rate{alone}"
-    return forecast(f"empty in {format_rough_duration(drain.seconds)}", words, drain.seconds)
+        return grows("backlog is growing at the present rate")
+    brief = f"empty in {format_rough_duration(drain.seconds)}"
+    net = format_rate(waiting / drain.seconds)
+    return forecast(brief, f"{brief}: {waiting:,} at {net}, out less in", drain.seconds)
 
 
-def _slowest(
-    waiting: int, tokens: Sequence[BucketState] | str, kinds: Mapping[str, int] | None
-) -> tuple[float, str | None] | str:
-    """Return the seconds that the slowest token bucket needs, and its name (None if missing); or
-    the reason why that is not known."""
-    if isinstance(tokens, str):
-        return f"rate limits cannot be read: {safe_line(tokens)}"
-    longest: tuple[float, str | None] = (0.0, None)
-    for each in tokens:
-        if each.per_hour is None:
-            continue
-        amount = waiting if each.name == ALL_KINDS else (kinds or {}).get(each.name)
-        if amount is None:
+def _slowest(waiting: int, known: ForecastInputs, now: float) -> RunForecast | str | None:
+    """Return the rate limit that needs the longest, None if none delays; or the reason why that is
+    not known."""
+    if isinstance(known.tokens, str):
+        return f"rate limits cannot be read: {safe_line(known.tokens)}"
+    kinds = dict(known.kinds or {})
+    for each in known.tokens:
+        if each.per_hour is not None and each.name != ALL_KINDS and each.name not in kinds:
             return f"backlog of {safe_line(each.name)} not counted yet"
-        seconds = seconds_to_spend(amount, each.tokens, each.per_hour)
-        if seconds > longest[0]:
-            longest = seconds, each.name
-    return longest
+    runs = {**kinds, ALL_KINDS: max(0, waiting - sum(kinds.values()))}
+    pace = Pace(known.tokens, {one.kind: one for one in known.figures}, max_runs=known.max_runs)
+    waits = token_waits(runs, pace, now, runs)
+    return max(
+        (one for one in waits if one.seconds), key=lambda one: one.seconds or 0.0, default=None
+    )
+
+
+def _with_arrivals(limit: float, name: str, known: ForecastInputs) -> float:
+    """Return the seconds until no task of a kind waits, at the rate at which they become fewer."""
+    growth, waiting = known.kind_growth.get(name), (known.kinds or {}).get(name, 0)
+    return limit if growth is None else max(limit, -waiting * growth.seconds / growth.tasks)
 
 
 def forecast_dead_letters(
@@ -233,56 +254,15 @@ _UNKNOWN_BRIEFS = {
 }
 
 
-class ExpectedStart(NamedTuple):
-    """When a waiting task runs, by the present rate of its queue."""
-
-    when: float | None
-    """Epoch seconds UTC; None if unknown."""
-    unknown: str = ""
-    """Why it is unknown; "" if it is known."""
-
-    def sentence(self, now: float) -> str:
-        """As text: `runs at about 14:31:39Z (in 35s)`."""
-        if self.when is None:
-            return f"start unknown: {safe_line(self.unknown)}"
-        if self.when <= now:
-            return "runs next"
-        return f"runs at about {format_deadline(self.when, now)}"
-
-
-def expected_start(
-    due: float,
-    now: float,
-    ahead: int,
-    outward: float | None,
-    *,
-    obstacle: str = "",
-    token_at: float = 0.0,
-) -> ExpectedStart:
-    """Estimate when a pending task runs.
-
-    It runs when it is due, when there is a token for its kind, and when the `ahead` tasks that are
-    claimed before it have left the queue at `outward` tasks per second (None: unknown). `obstacle`:
-    why it does not run however long it waits; "" if nothing prevents it."""
-    if obstacle:
-        return ExpectedStart(None, obstacle)
-    earliest = max(now, due, token_at)
-    if earliest == inf:
-        return ExpectedStart(None, "rate limit is 0")
-    if not ahead:
-        return ExpectedStart(earliest)
-    if outward is None:
-        return ExpectedStart(None, "rate of the queue not measured yet")
-    if not outward:
-        return ExpectedStart(None, f"{ahead:,} first, none finished in the last minute")
-    return ExpectedStart(max(earliest, now + ahead / outward))
-
-
 def drain_with_rate_limit(drain: Drain, forecasts: Sequence[Forecast]) -> Drain:
-    """Return the drain with the forecast's ETA, if a rate limit is slower than the present rate."""
-    empty = next((each.seconds for each in forecasts if each.topic is ForecastTopic.DRAIN), None)
-    decided = drain.trend in (Trend.EMPTY, Trend.GROWING, Trend.STALLED)
-    return drain if decided or not empty else Drain(Trend.DRAINING, empty)
+    """Return the drain with the forecast's ETA, if a rate limit is slower than the present rate, or
+    as growing if a kind grows."""
+    found = next((each for each in forecasts if each.topic is ForecastTopic.DRAIN), None)
+    if found is None or drain.trend in (Trend.EMPTY, Trend.GROWING, Trend.STALLED):
+        return drain
+    if found.is_growing:
+        return Drain(Trend.GROWING)
+    return Drain(Trend.DRAINING, found.seconds) if found.seconds else drain
 
 
 def as_row(forecasts: Sequence[Forecast]) -> dict[str, object]:

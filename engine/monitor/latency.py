@@ -15,7 +15,7 @@ from math import ceil, inf
 from operator import attrgetter
 
 from engine.logs.task_events import EventKind, TaskEvent
-from engine.monitor.throughput import HISTORY_SECONDS
+from engine.monitor.throughput import HISTORY_SECONDS, RATE_WINDOW_SECONDS
 from engine.values import NamedTuple
 
 MAX_KINDS = 50
@@ -29,6 +29,10 @@ MAX_OPEN_TASKS = 10_000
 
 LOG, RECORDER = "log", "recorder"
 """Where figures are from: task events of the log, or recorded counts of the queue."""
+
+STEADY_RUNS = 4
+"""Successes that are added to the runs for the share that is tried again: of ten runs six may fail
+by chance, of a hundred not sixty."""
 
 NO_RUNS = "no runs in the log in 10m"
 """Why figures are unknown if the log has no run of any kind."""
@@ -48,6 +52,13 @@ class KindFigures(NamedTuple):
     wait_p95: float | None = None
     run_p50: float | None = None
     run_p95: float | None = None
+    per_second_now: float | None = None
+    """Runs that ended per second in the last minute; since its first one, if that is later."""
+    retried_share: float | None = None
+    """Share of its runs that failed and are tried again; few runs count as fewer failures
+    (`STEADY_RUNS`)."""
+    retry_p50: float | None = None
+    """Backoff until then."""
     source: str = ""
     """`LOG` or `RECORDER`; "" if nothing is known."""
     unknown: str = ""
@@ -84,6 +95,8 @@ class LatencyMeter:
 
     def __init__(self) -> None:
         self._runs: dict[str, deque[_Run]] = {}
+        self._retries: dict[str, deque[tuple[float, float]]] = {}
+        """By kind: when a run failed that is tried again, and its backoff in seconds."""
         self._tasks: dict[str, _TrackedTask] = {}
 
     def add(self, events: Iterable[TaskEvent], since: float | None) -> None:
@@ -115,6 +128,9 @@ class LatencyMeter:
         if what is EventKind.SUCCEEDED:
             return
         delay = _DUE_IN[what].search(event.text) if what in _DUE_IN else None
+        if what is EventKind.WAITS and kind in self._runs:
+            retries = self._retries.setdefault(kind, deque(maxlen=MAX_RUNS))
+            retries.append((when, float(delay[1]) if delay else 0.0))
         due = None if what is EventKind.BURIED else when + (float(delay[1]) if delay else 0.0)
         self._keep(event.id, _TrackedTask(kind, due, None))
 
@@ -130,7 +146,9 @@ class LatencyMeter:
         runs = deque(maxlen=MAX_RUNS) if runs is None else runs
         self._runs[kind] = runs  # the kinds are kept in the order of their last run
         if len(self._runs) > MAX_KINDS:
-            del self._runs[next(iter(self._runs))]
+            oldest = next(iter(self._runs))
+            del self._runs[oldest]
+            self._retries.pop(oldest, None)
         began = task.began
         wait = None if began is None or task.due is None else max(0.0, began - task.due)
         runs.append(_Run(when, wait, None if began is None else max(0.0, when - began), failed))
@@ -139,6 +157,7 @@ class LatencyMeter:
         """A meter with the same runs; its caller may be another thread than that which adds."""
         other = LatencyMeter()
         other._runs = {kind: runs.copy() for kind, runs in list(self._runs.items())}
+        other._retries = {kind: some.copy() for kind, some in list(self._retries.items())}
         return other
 
     def figures(self, now: float, until: float = inf) -> tuple[KindFigures, ...]:
@@ -157,6 +176,8 @@ class LatencyMeter:
             seconds = now - runs[0].ended if is_cut else HISTORY_SECONDS
             waits = _mostly_known([run.wait for run in runs])
             times = _mostly_known([run.seconds for run in runs])
+            since, end = runs[0].ended, runs[-1].ended
+            backoffs = [s for at, s in self._retries.get(kind, ()) if since <= at <= end]
             figures.append(
                 KindFigures(
                     kind,
@@ -166,11 +187,19 @@ class LatencyMeter:
                     wait_p95=percentile(waits, 0.95),
                     run_p50=percentile(times, 0.5),
                     run_p95=percentile(times, 0.95),
+                    per_second_now=_present_rate(runs, now),
+                    retried_share=len(backoffs) / (max(len(runs), len(backoffs)) + STEADY_RUNS),
+                    retry_p50=percentile(backoffs, 0.5),
                     source=LOG,
                     unknown=NO_START if not times else "" if waits else NO_DUE,
                 )
             )
         return tuple(sorted(figures, key=lambda one: (-(one.per_minute or 0.0), one.kind)))
+
+
+def _present_rate(runs: Sequence[_Run], now: float) -> float | None:
+    recent = [run.ended for run in runs if now - run.ended <= RATE_WINDOW_SECONDS]
+    return len(recent) / max(1.0, now - recent[0]) if recent else None
 
 
 def _mostly_known(values: Sequence[float | None]) -> list[float]:

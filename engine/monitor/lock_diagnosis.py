@@ -15,6 +15,8 @@ from engine.logs import task_events
 from engine.logs.log_line import LogLine
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import LockEvidence, Verdict
+from engine.monitor.run_forecast import Pace, forecast_runs
+from engine.text.figures import format_rate
 from engine.text.safe import safe_line
 from engine.text.times import describe_limit, format_rough_duration, format_time
 from engine.values import NamedTuple
@@ -217,6 +219,6 @@ def describe_drain_rate(due: int, per_second: float | None) -> str:
     take."""
     if per_second is None:
         return "drain rate unknown (no earlier log)"
-    rate = f"{per_second:.1f}/s" if per_second >= 0.1 else f"{60 * per_second:.1f}/min"
-    duration = f", {format_rough_duration(due / per_second)}" if due else ""
-    return f"would drain at {rate}{duration}"
+    found = forecast_runs({"": due + 1}, Pace(per_second=per_second, is_busy=True), 0.0)
+    duration = f", {format_rough_duration(found.seconds or 0.0)}" if due else ""
+    return f"would drain at {format_rate(per_second)}{duration}"

@@ -30,6 +30,9 @@ MIN_FLOW = 0.05
 
 MIN_TREND_SECONDS = 10.0
 
+ROUNDING = 1e-9
+"""Tasks per second: the same number of tasks in and out differ by less."""
+
 _OFTEN = 0.5
 """Minimum seconds between two samples."""
 
@@ -261,9 +264,14 @@ class FlowHistory:
             is_idle = max(inward, outward) < MIN_FLOW
         if is_idle:
             return Drain(Trend.IDLE)
-        if inward >= outward or (slope > 0 and not is_flat):
+        if outward - inward <= ROUNDING or (slope > 0 and not is_flat):
             return Drain(Trend.GROWING)
         return Drain(Trend.DRAINING, waiting / (outward - inward if is_flat else -slope))
+
+    def most_active(self, now: float) -> int:
+        """Return the most tasks that ran at the same time in the last minute, as far as seen."""
+        samples = self._since(now - RATE_WINDOW_SECONDS)
+        return max((one.counts.get(State.ACTIVE, 0) for one in samples), default=0)
 
     def is_without_output(self, now: float) -> bool:
         """True if no task left in `TREND_WINDOW_SECONDS` and all of that time was watched."""

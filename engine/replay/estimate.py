@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
+from engine.monitor.run_forecast import Pace, forecast_runs
 from engine.monitor.throughput import MIN_RUNS
 from engine.replay.settings import MAX_RATE, ReplayPace
 from engine.text.times import format_rough_duration
@@ -78,12 +79,15 @@ def estimate_replay(count: int, pace: ReplayPace, working: WorkerPresence) -> Re
         if working.run_interval is None or working.has_stopped:
             phrases.insert(0, NO_WORKER if working.is_locked is False else WORKER_UNKNOWN)
         else:
-            runs, after = count, count * working.run_interval
+            timer = Pace(timer_seconds=working.run_interval, timer_at=working.run_interval)
+            runs, after = count, forecast_runs({"": count}, timer, 0.0).seconds
             every = format_rough_duration(working.run_interval)
             words = f"worked only by a timer, one task every {every}"
             if working.run_interval * (pace.rate or MAX_RATE) > 1:
                 words += ": too slow for this rate"
-            takes = f"it takes {runs:,} run{'s' * (runs != 1)}, {format_rough_duration(after)}"
+            takes = (
+                f"it takes {runs:,} run{'s' * (runs != 1)}, {format_rough_duration(after or 0.0)}"
+            )
             phrases.insert(0, f"{words}; {takes}")
     worker = phrases[0] if len(phrases) > 1 else ""
     waits = [str(size) for size in pace.canary if size]

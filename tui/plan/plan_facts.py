@@ -14,6 +14,7 @@ from engine.index.reader import Reader
 from engine.index.schema import Query
 from engine.model import Task
 from engine.monitor.recurrence import StillHappens
+from engine.monitor.run_forecast import RunForecast
 from engine.operations import plans
 from engine.operations.plans import MAX_MEASURED_TASKS, Plan
 from engine.replay.settings import ReplayPace
@@ -22,7 +23,7 @@ from engine.text import error_pattern
 from engine.text.figures import format_share
 from engine.verbs import VERBS, VerbWords
 from tui.plan.plan_lines import PlanCounts, PlanSize, PlanView, StillFails, count_plan
-from tui.plan.planning import equivalent_command, pace_facts, stop_words
+from tui.plan.planning import equivalent_command, forecast_plan, pace_facts, stop_words
 from tui.session.index_queries import CheckedCluster, check_clusters
 from tui.session.place_session import PlaceSession
 from tui.text.lines import Run
@@ -113,7 +114,10 @@ class PlanFacts:
                 return
             if not self._has_read:
                 await self._read_tasks(changed)
-            self._pace_facts = pace_facts(self._session, self.plan, self.pace, self.amount)
+            runs = RunForecast(None)
+            with suppress(Unavailable):  # the next count reports it
+                runs = await forecast_plan(self._session, self.plan)
+            self._pace_facts = pace_facts(self._session, self.plan, self.pace, self.amount, runs)
             changed()
             pause = max(DRIFT_CHECK_SECONDS, DRIFT_COST_FACTOR * (loop.time() - began))
             with suppress(TimeoutError):

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from engine.index import backlog
+from engine.index.backlog import PlannedRuns
 from engine.index.filter_language import MAX_FILTER_CHARS
+from engine.index.reader import Reader
 from engine.index.schema import Query
 from engine.model import Edges, State, state_words
+from engine.monitor.run_forecast import RunForecast, forecast_runs
 from engine.operations.execute import RefusalCheck
 from engine.operations.plans import NO_VALUES, Plan, describe_added
 from engine.places.place_watcher import read_lock, why_not_abandoned
 from engine.replay.settings import ReplayPace
 from engine.store import StoreError
-from engine.text.times import format_rough_duration
+from engine.text.times import format_deadline, format_rough_duration
 from engine.values import NamedTuple
 from engine.verbs import VERBS, edges_of
 from tui.plan.plan_lines import PlanCounts, warn_of_whole_state
+from tui.session.place_pace import measure_pace
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.lines import Run
@@ -259,13 +265,15 @@ def lock_guard(session: PlaceSession, plan: Plan) -> RefusalCheck:
 
 
 def pace_facts(
-    session: PlaceSession, plan: Plan, pace: ReplayPace | None, amount: int
+    session: PlaceSession, plan: Plan, pace: ReplayPace | None, amount: int, runs: RunForecast
 ) -> list[Run]:
-    """The rate with its steps and duration, and whether a worker runs what is sent."""
+    """The rate with its steps and duration, when the last task runs, and whether a worker runs what
+    is sent."""
     if not can_be_paced(plan):
         return []
     if pace is None:
-        return [("rate", "all now, results not tracked (p: rate, canary, stop rules)")]
+        words = "all now, results not tracked (p: rate, canary, stop rules)"
+        return [("rate", words), *_last_run(runs, 0.0, session.clock())]
     from engine.replay import estimate
     from tui.session.running_operations import find_worker
 
@@ -278,7 +286,35 @@ def pace_facts(
     steps.append("all others now" if pace.rate is None else f"{pace.rate:g} per second")
     takes = f": {format_rough_duration(forecast.sending)}" if forecast.sending else ""
     words = f"{', then '.join(steps)}{takes}"
-    return [("rate", words), *([("worker", forecast.worker)] if forecast.worker else [])]
+    last = [] if forecast.worker else _last_run(runs, forecast.sending, session.clock())
+    return [("rate", words), *last, *([("worker", forecast.worker)] if forecast.worker else [])]
+
+
+async def forecast_plan(session: PlaceSession, plan: Plan) -> RunForecast:
+    """When the last task of a plan runs, if all are sent now: after those that are claimed before
+    it. Raises Unavailable: the place was closed."""
+    if not can_be_paced(plan):
+        return RunForecast(None)
+    now, by = session.clock(), session.place.claim_order
+
+    def count(reader: Reader) -> PlannedRuns:
+        return backlog.count_planned(reader, (row.id for row in plan.included), now, by)
+
+    key = ("planned", plan.made_at, plan.included_ids, plan.includes_suspicious)
+    found = await session.inspector.tallies.ask(key, count, PlannedRuns())
+    runs = Counter(found.planned) + Counter(found.first)
+    pace = measure_pace(session, now)
+    return forecast_runs(runs, pace, now, found.planned, with_retries=by == backlog.BY_CREATED)
+
+
+def _last_run(runs: RunForecast, sending: float, now: float) -> list[Run]:
+    """The row that says when the last task of a plan runs, if the workers take longer than the
+    sending."""
+    if runs.unknown:
+        return [("runs", f"? {runs.unknown}")]
+    if runs.seconds is None or runs.seconds <= sending:
+        return []
+    return [("runs", f"last at about {format_deadline(now + runs.seconds, now)}: {runs.terms}")]
 
 
 def stop_words(pace: ReplayPace, marks: Sequence[str]) -> str:

@@ -38,9 +38,12 @@ from engine.monitor.recorder import Recorder, RecorderStatus, Role, UnreadableRe
 from engine.monitor.sample_codec import RecordedSample, make_sample
 from engine.monitor.throughput import (
     HISTORY_SECONDS,
+    MIN_TREND_SECONDS,
     RATE_WINDOW_SECONDS,
+    TREND_WINDOW_SECONDS,
     Drain,
     FlowHistory,
+    Growth,
     Rates,
     Trend,
 )
@@ -156,6 +159,8 @@ class PlaceSession:
         self.worker = WorkerProcess(place.worker_command)
         self.recovery = RecoveryProcess(place.recovery_command)
         self.test_mail = MailTestProcess(() if place.mail is None else place.mail.test_command)
+        self._kind_samples: deque[tuple[float, Mapping[str, int]]] = deque(maxlen=MAX_COUNT_SAMPLES)
+        """Waiting tasks of each kind with a rate limit, whenever they were counted."""
         self.operations: list[RunningOperation] = []
         """Operations of this console at this place, latest last."""
         self.history = History(place, self.inspector, clock, settles=lambda: not why_not_written())
@@ -376,6 +381,7 @@ class PlaceSession:
         kinds = tuple(bucket.name for bucket in tokens if bucket.name != ALL_KINDS)
         tallies, before = self.inspector.tallies, self.backlog
         self.backlog = await tallies.summarize_backlog(self.clock(), kinds)
+        self._kind_samples.append((self.clock(), self.backlog.kinds))
         self.active = await tallies.active_tasks()
         pending = await tallies.count_kinds()
         self.waiting_kinds = {kind: number for kind, (number, _) in pending.items()}
@@ -396,6 +402,18 @@ class PlaceSession:
             self.unsent_samples.append((self.clock(), max(0, mail_backlog.mails - tasks)))
         if self.backlog != before:  # else the next read evaluates the rules
             self.evaluate_alerts()
+
+    def kind_growth(self, now: float) -> Mapping[str, Growth]:
+        """How the waiting tasks of each kind with a rate limit have grown in the last minutes."""
+        samples = [one for one in self._kind_samples if now - one[0] <= TREND_WINDOW_SECONDS]
+        if not samples or samples[-1][0] - samples[0][0] < MIN_TREND_SECONDS:
+            return {}
+        (since, first), (until, last) = samples[0], samples[-1]
+        return {
+            kind: Growth(number - first[kind], until - since)
+            for kind, number in last.items()
+            if kind in first
+        }
 
     async def _measure_trash(self) -> None:
         """Measure the trash after its count changed; the first time each of its tasks is read."""
@@ -618,7 +636,15 @@ class PlaceSession:
         states, tokens = self.inspector.states, self.readings.tokens
         died, kinds = waiting.oldest_died, waiting.kinds
         known = ForecastInputs(
-            latest.counts, states, drain, growth=growth, died=died, tokens=tokens, kinds=kinds
+            latest.counts,
+            states,
+            drain,
+            growth=growth,
+            died=died,
+            tokens=tokens,
+            kinds=kinds,
+            kind_growth=self.kind_growth(now),
+            figures=self.readings.kinds or (),
         )
         return make_forecasts(known, self.place.alerts, self.place.retention_days, now)
 

@@ -6,29 +6,25 @@ import asyncio
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from engine.index import backlog
 from engine.index.backlog import BY_CREATED
+from engine.index.reader import Reader
 from engine.live.inspector import Inspector
-from engine.locks.token_buckets import (
-    ALL_KINDS,
-    BucketState,
-    count_with_tokens,
-    token_after,
-)
+from engine.locks.token_buckets import ALL_KINDS, BucketState
 from engine.model import WAITS_KEY, LockEvidence, State, Task
 from engine.monitor import metrics_check, prometheus
 from engine.monitor.alerts import Alert, AlertKind
-from engine.monitor.forecast import ExpectedStart, expected_start
-from engine.monitor.throughput import Trend
+from engine.monitor.run_forecast import ExpectedStart, Pace, expected_start
 from engine.operations.controls import control_rows
 from engine.operations.plans import bar_reason
-from engine.places.place import NO_WORKER_HINT, Place, WholeQueueFigures
+from engine.places.place import Place, WholeQueueFigures
 from engine.places.place_watcher import read_routes
 from engine.store import StoreError
 from engine.text.safe import safe_line
 from engine.values import NamedTuple
 from engine.waiting_reasons import Circumstances, why_waiting
+from tui.session.place_pace import measure_pace
 from tui.session.place_session import PlaceSession
-from tui.text.lock import ALARMING_VERDICTS
 from tui.transports.transport_lines import describe_suspension
 
 
@@ -62,7 +58,7 @@ async def reasons(
     alerts: Iterable[Alert] = (),
 ) -> tuple[str, ...]:
     """Why a task is not running, as sentences; the most important first, in line with `alerts`."""
-    circumstances, _, unknown = await _circumstances(
+    circumstances, unknown = await _circumstances(
         inspector, place, lock, task=task, now=now, alerts=alerts
     )
     return TaskOutlook(circumstances, unknown).reasons(task, now)
@@ -70,14 +66,15 @@ async def reasons(
 
 async def outlook(session: PlaceSession, task: Task, now: float) -> TaskOutlook:
     """Why a task of an open place is not running, and when it runs at the present rate."""
-    circumstances, ahead, unknown = await _circumstances(
+    place, readings = session.place, session.readings
+    circumstances, unknown = await _circumstances(
         session.inspector,
-        session.place,
-        session.readings.lock,
+        place,
+        readings.lock,
         task=task,
         now=now,
         alerts=session.alerts,
-        figures=session.readings.queue_figures,
+        figures=readings.queue_figures,
     )
     if task.state is not State.PENDING:
         return TaskOutlook(circumstances, unknown)
@@ -86,26 +83,49 @@ async def outlook(session: PlaceSession, task: Task, now: float) -> TaskOutlook:
     obstacle = circumstances.pause_reason or circumstances.closed_reason
     if circumstances.is_handled is not None and not circumstances.is_handled(task.kind):
         obstacle = obstacle or "no handler configured"
-    if circumstances.lock is not None and circumstances.lock.verdict in ALARMING_VERDICTS:
-        obstacle = obstacle or f"lock is {circumstances.lock.verdict.value.lower()}"
-    if session.lacks_worker:
-        obstacle = obstacle or NO_WORKER_HINT
-    if session.estimate_drain(now).trend is Trend.STALLED:
-        obstacle = obstacle or "queue is stalled"
-    waits = task.extra.get(WAITS_KEY, "")
+    waits, since = task.extra.get(WAITS_KEY, ""), max(task.due or 0.0, task.created)
+    pace = measure_pace(session, now, now - since)._replace(max_runs=place.max_attempts(task))
+    obstacle = obstacle or pace.obstacle
     if task.due is None or (waits and task.due <= now):
         obstacle = obstacle or waits or "no due time is known"
-    rates = session.flow.rates(now)
-    tokens = () if isinstance(session.readings.tokens, str) else session.readings.tokens
-    start = expected_start(
-        task.due or 0.0,
-        now,
-        count_with_tokens(tokens, ahead),
-        None if rates is None else rates.outward,
-        obstacle=safe_line(obstacle),
-        token_at=max(circumstances.token_at, token_after(tokens, task.kind, ahead, now)),
-    )
-    return TaskOutlook(circumstances, unknown, start, _bucket(session.readings.tokens, task.kind))
+    start = await _start(session.inspector, place, task, now, pace._replace(obstacle=obstacle))
+    bucket = _bucket(readings.tokens, task.kind)
+    if place.claim_order and not place.server:
+        # Without a token, only those of its kind are before it: workers skip them.
+        is_own = bucket is not None and bucket.name == task.kind and bucket.tokens <= 0
+        own = {task.kind: start.ahead.get(task.kind, 0)} if is_own else start.ahead
+        circumstances = _with_ahead(circumstances, own)
+    return TaskOutlook(circumstances, unknown, start, bucket)
+
+
+def _with_ahead(circumstances: Circumstances, ahead: Mapping[str, int]) -> Circumstances:
+    kinds = [kind for kind, number in ahead.items() if number]
+    kind = kinds[0] if len(kinds) == 1 else ""
+    return circumstances._replace(tasks_ahead=sum(ahead.values()), kind_ahead=kind)
+
+
+async def _start(
+    inspector: Inspector, place: Place, task: Task, now: float, pace: Pace
+) -> ExpectedStart:
+    """When it runs, in the order in which the place claims tasks; a server starts each by time."""
+    by = place.claim_order
+
+    def forecast(reader: Reader) -> ExpectedStart:
+        def count(moment: float) -> Mapping[str, int]:
+            return {} if place.server else backlog.count_ahead(reader, task, moment, by)
+
+        return expected_start(
+            task.kind,
+            task.due or 0.0,
+            now,
+            pace,
+            count,
+            with_retries=by == BY_CREATED,
+            is_ordered=bool(by or place.server),
+        )
+
+    key = ("start", task.queue, task.id, task.due, int(now))
+    return await inspector.tallies.ask(key, forecast, ExpectedStart(None, "still reading"))
 
 
 def _bucket(tokens: Sequence[BucketState] | str, kind: str) -> BucketState | None:
@@ -122,8 +142,8 @@ async def _circumstances(
     now: float,
     alerts: Iterable[Alert],
     figures: WholeQueueFigures = NO_FIGURES,
-) -> tuple[Circumstances, Mapping[str, int], tuple[str, ...]]:
-    """What decides when a task runs, the tasks ahead of it by kind, and what of it is unknown."""
+) -> tuple[Circumstances, tuple[str, ...]]:
+    """What decides when a task runs, and what of it is unknown."""
     ahead: Mapping[str, int] = {}
     idle = any(alert.kind is AlertKind.IDLE for alert in alerts)
     circumstances = Circumstances(lock=lock, is_handled=place.has_handler, is_idle=idle)
@@ -136,7 +156,7 @@ async def _circumstances(
             closed_reason=await asyncio.to_thread(_suspension_text, place, task.kind, now)
         )
     if task.state is not State.PENDING:
-        return circumstances, ahead, ()
+        return circumstances, ()
     its = ("", task.queue, task.kind, task.group)
     paused = [row for row in control_rows(inspector.controls) if row.control.has_paused]
     words = ", ".join(f"{row.label} is {row.control.now}" for row in paused if row.target in its)
@@ -148,16 +168,16 @@ async def _circumstances(
     circumstances = circumstances._replace(
         pause_reason=words,
         last_run=last_run,
-        tasks_ahead=sum(ahead.values()),
         is_age_order=by == BY_CREATED,
     )
+    circumstances = _with_ahead(circumstances, ahead)
     if place.token_at is None:
-        return circumstances, ahead, ()
+        return circumstances, ()
     try:
         token_at = await asyncio.to_thread(place.token_at, task.kind)
     except (OSError, StoreError) as error:
-        return circumstances, ahead, (f"rate limit unknown: {safe_line(str(error))}",)
-    return circumstances._replace(token_at=token_at), ahead, ()
+        return circumstances, (f"rate limit unknown: {safe_line(str(error))}",)
+    return circumstances._replace(token_at=token_at), ()
 
 
 def _suspension_text(place: Place, kind: str, now: float) -> str:

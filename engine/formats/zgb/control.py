@@ -10,6 +10,8 @@ from engine.formats.zgb.connection import OwnerConnection
 from engine.formats.zgb.place import PARKED_AHEAD_SECONDS
 from engine.formats.zgb.queue_config import REDIRECT_KEY, QueueConfig, load_config
 from engine.formats.zgb.schema import Database
+from engine.locks.token_buckets import ALL_KINDS, BucketState
+from engine.monitor.run_forecast import Pace, token_waits
 from engine.store import Control, Outlook, Unavailable, Unsupported
 from engine.text.times import format_time
 from engine.values import NamedTuple
@@ -214,6 +216,8 @@ class QueueFigures(NamedTuple):
     drained: float | None
     """Earliest time at which the last waiting job, due or not, is sent at this rate; None while
     paused."""
+    drained_terms: str = ""
+    """How that is computed, `8 x 1m at 60/h`; "" if there are tokens for all."""
 
 
 class Backlog(NamedTuple):
@@ -239,13 +243,16 @@ def compute_figures(database: Database, now: float) -> QueueFigures:
     count = schema.count_registrations(database)
     assert isinstance(count, int | None)
     waiting = count_backlog(database, now).waiting
-    drained = now + policy.seconds_to_spend(waiting, current.tokens, rate.per_hour)
+    bucket_state = BucketState(ALL_KINDS, current.tokens, rate.burst, None, rate.per_hour)
+    wait = next(token_waits({ALL_KINDS: waiting}, Pace((bucket_state,)), now, ()), None)
+    seconds, terms = (0.0, "") if wait is None else (wait.seconds or 0.0, wait.terms)
     return QueueFigures(
         count,
         rate.per_hour,
         current.tokens,
         policy.next_token_time(current, rate),
-        drained if settings.is_enabled else None,
+        drained=now + seconds if settings.is_enabled else None,
+        drained_terms=terms,
     )
 
 

@@ -38,7 +38,6 @@ from engine.text.safe import safe_line
 from engine.text.times import format_deadline, format_rough_duration, format_time
 from engine.values import NamedTuple
 from engine.version import program_command
-from engine.waiting_reasons import describe_time_to_empty
 from engine.work import worker_files
 
 SILENT_SECONDS = 180.0
@@ -209,10 +208,12 @@ def _backlog(state: QueueState) -> str:
     if not waiting:
         return "none waiting"
     words = f"{waiting:,} waiting, {due:,} due"
-    drained = state.figures.drained
-    return (
-        f"{words}; {'paused' if drained is None else describe_time_to_empty(drained - state.now)}"
-    )
+    if state.figures.drained is None:
+        return f"{words}; paused"
+    if not state.figures.drained_terms:
+        return f"{words}; tokens for all of them"
+    seconds = format_rough_duration(state.figures.drained - state.now)
+    return f"{words}; empty in {seconds}: {state.figures.drained_terms}"
 
 
 def _last_run(state: QueueState) -> str:

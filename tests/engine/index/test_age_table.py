@@ -273,25 +273,44 @@ def test_what_waits_has_an_oldest(
 
 
 def test_what_comes_before_a_task_is_counted(indexed: Indexed) -> None:
-    """First come due tasks of its queue that were created earlier, or have a smaller token."""
+    """First come due tasks of its queue that were created earlier, or have a smaller token; if the
+    order is unknown, any other due one may."""
     dead, task = a_task(4, state=State.DEAD), a_task(5)
     others = [a_task(1), a_task(2, due=None), a_task(3, due=NOW + 1), dead, a_task(6)]
     reader = indexed([*others, a_task(0, queue="other"), task])
     assert backlog.count_ahead(reader, task, NOW) == {"job": 2}
     assert backlog.count_ahead(reader, task, NOW + 1) == {"job": 3}
-    assert backlog.count_ahead(reader, task, NOW, "") == {}
+    assert backlog.count_ahead(reader, task, NOW, "") == {"job": 3}
 
 
 def test_what_is_taken_as_it_comes_due_is_counted_so(indexed: Indexed) -> None:
-    """First come those that came due earlier; of one moment, the older ones."""
+    """First come those that came due earlier; of one moment, the older ones, and half of those
+    that were created in the same."""
     first, same = NOW - 30, NOW - 20
     task = a_task(5, due=same, created=NOW - 100)
     others = [a_task(4, due=first, state=State.DEAD), a_task(6, due=None), a_task(3, due=NOW - 10)]
     others += [a_task(1, due=first, created=NOW), a_task(9, due=first, created=NOW - 200)]
     others += [a_task(2, due=same, created=NOW - 99), a_task(8, due=same, created=NOW - 101)]
+    others += [a_task(n, kind="twin", due=same, created=NOW - 100) for n in (10, 11, 12, 13)]
     reader = indexed([*others, a_task(0, due=first, queue="other"), task])
-    assert backlog.count_ahead(reader, task, NOW, backlog.BY_DUE) == {"job": 4}
+    assert backlog.count_ahead(reader, task, NOW, backlog.BY_DUE) == {"job": 4, "twin": 2}
     assert backlog.count_ahead(reader, task, NOW - 25, backlog.BY_DUE) == {"job": 3}
+
+
+def test_what_runs_before_the_last_task_of_a_plan_is_counted(indexed: Indexed) -> None:
+    """The older due ones by kind, or in the order of due times all; and those of the plan."""
+    dead = [a_task(n, state=State.DEAD, created=NOW - 100 * n) for n in range(1, 4)]
+    waiting = [
+        a_task(11, created=NOW - 150),
+        a_task(12, created=NOW - 50, kind="mail"),
+        a_task(13, created=NOW - 500, kind="mail"),
+        a_task(14, created=NOW - 500, due=NOW + 9),
+    ]
+    reader, ids = indexed([*dead, *waiting]), [task.id for task in dead[1:]]
+    planned = {"job": 2}
+    assert backlog.count_planned(reader, ids, NOW) == (planned, {"mail": 1})
+    both = backlog.count_planned(reader, ids, NOW, backlog.BY_DUE)
+    assert both == (planned, {"job": 1, "mail": 2})
 
 
 CLUSTERED = [

@@ -1,5 +1,6 @@
 """What is to be expected: a sentence and its numbers, or why nothing can be said."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hypothesis import given
@@ -9,7 +10,13 @@ from engine.config.queue_config import Thresholds
 from engine.locks.token_buckets import ALL_KINDS, BucketState
 from engine.model import State
 from engine.monitor import forecast
-from engine.monitor.forecast import forecast_dead_letters, forecast_drain, forecast_retention
+from engine.monitor.forecast import (
+    Forecast,
+    ForecastInputs,
+    forecast_dead_letters,
+    forecast_drain,
+    forecast_retention,
+)
 from engine.monitor.throughput import Drain, Growth, Trend
 from engine.policy import DAY_SECONDS
 from engine.text.safe import safe_line
@@ -26,26 +33,40 @@ def a_bucket(per_hour: int, tokens: int = 0, name: str = ALL_KINDS) -> BucketSta
     return BucketState(name, tokens, 5, None, per_hour)
 
 
+def drain_of(
+    waiting: int,
+    pace: Drain,
+    tokens: Sequence[BucketState] | str = (),
+    kinds: Mapping[str, int] | None = None,
+    **known: Any,
+) -> Forecast:
+    """When a queue with so many waiting tasks is empty."""
+    counts = {State.PENDING: waiting}
+    basis = ForecastInputs(counts, {}, pace, None, None, tokens=tokens, kinds=kinds)
+    return forecast_drain(basis._replace(**known), NOW)
+
+
 SLOW = a_bucket(60)
 FAST = a_bucket(36_000)
-WHOLE_ALONE = "at the rate limit of all kinds"
-AT_BEST = "at best: the rate limit of all kinds allows no more"
-AT_PRESENT = "at the present rate"
+AT_PRESENT = "120 at 1.3/s, out less in"
 DRAINED: tuple[tuple[int, Drain, tuple[BucketState, ...], float | None, str], ...] = (
     (0, DRAINS, (), 0.0, "nothing waits"),
     (0, UNKNOWN, (SLOW,), 0.0, "nothing waits"),
     (0, DRAINS, (a_bucket(60, name="mail_send"),), 0.0, "nothing waits"),
-    (120, DRAINS, (), 90.0, f"empty in 1m {AT_PRESENT}"),
-    (120, DRAINS, (FAST,), 90.0, f"empty in 1m {AT_PRESENT}; 12s {WHOLE_ALONE}"),
-    (120, DRAINS, (SLOW,), 7200.0, f"empty in 2h00m {AT_BEST}"),
-    (120, DRAINS, (a_bucket(60, 5),), 6900.0, f"empty in 1h55m {AT_BEST}"),
-    (3, DRAINS, (a_bucket(60, 5),), 90.0, f"empty in 1m {AT_PRESENT}"),
-    (120, UNKNOWN, (SLOW,), 7200.0, f"empty in 2h00m {AT_BEST}"),
-    (120, GROWS, (), None, f"backlog is growing {AT_PRESENT}"),
-    (120, GROWS, (SLOW,), None, f"backlog is growing {AT_PRESENT}; 2h00m {WHOLE_ALONE}"),
-    (20, IDLE, (a_bucket(40),), 1800.0, f"empty in 30m {AT_BEST}"),
+    (120, DRAINS, (), 90.0, f"empty in 1m: {AT_PRESENT}"),
+    (120, DRAINS, (FAST,), 90.0, f"empty in 1m: {AT_PRESENT}"),
+    (120, DRAINS, (SLOW,), 7200.0, "empty in 2h00m: 120 x 1m at 60/h of all kinds"),
+    (120, DRAINS, (a_bucket(60, 5),), 6900.0, "empty in 1h55m: 115 x 1m at 60/h of all kinds"),
+    (3, DRAINS, (a_bucket(60, 5),), 90.0, "empty in 1m: 3 at 2/min, out less in"),
+    (120, UNKNOWN, (SLOW,), 7200.0, "empty in 2h00m: 120 x 1m at 60/h of all kinds"),
+    (120, GROWS, (), None, "backlog is growing at the present rate"),
+    (
+        *(120, GROWS, (SLOW,), None),
+        "backlog is growing at the present rate; without new ones 120 x 1m at 60/h of all kinds",
+    ),
+    (20, IDLE, (a_bucket(40),), 1800.0, "empty in 30m: 20 x 90s at 40/h of all kinds"),
     (120, DRAINS, (a_bucket(0),), None, "never empty: the rate limit of all kinds is 0"),
-    (3, DRAINS, (a_bucket(0, 5),), 90.0, f"empty in 1m {AT_PRESENT}"),
+    (3, DRAINS, (a_bucket(0, 5),), 90.0, "empty in 1m: 3 at 2/min, out less in"),
 )
 
 
@@ -53,32 +74,48 @@ def test_when_nothing_waits_any_more() -> None:
     """At the present pace or at the slowest bucket's, whichever takes longer; that bucket is named.
     Without a known input there is no number, and the reason is given."""
     for waiting, pace, tokens, seconds, words in DRAINED:
-        told = forecast_drain(waiting, pace, tokens)
+        told = drain_of(waiting, pace, tokens)
         assert (told.seconds, told.sentence, told.unknown) == (seconds, words, "")
     escape: tuple[BucketState, ...] = (a_bucket(60, name=ESCAPE),)
     for told, why in (
-        (forecast_drain(120, UNKNOWN, ()), "not enough data yet"),
-        (forecast_drain(120, IDLE, ()), "nothing moved in the last minute"),
-        (forecast_drain(120, IDLE, (FAST,)), "nothing moved in the last minute"),
-        (forecast_drain(120, DRAINS, "No such"), "rate limits cannot be read: No such"),
-        (forecast_drain(120, DRAINS, escape), f"backlog of {safe_line(ESCAPE)} not counted yet"),
+        (drain_of(120, UNKNOWN, ()), "not enough data yet"),
+        (drain_of(120, IDLE, ()), "nothing moved in the last minute"),
+        (drain_of(120, IDLE, (FAST,)), "nothing moved in the last minute"),
+        (drain_of(120, DRAINS, "No such"), "rate limits cannot be read: No such"),
+        (drain_of(120, DRAINS, escape), f"backlog of {safe_line(ESCAPE)} not counted yet"),
     ):
         assert (told.seconds, told.unknown) == (None, why)
         assert told.sentence == f"ETA unknown: {why}"
 
     buckets = (a_bucket(3600), a_bucket(60, name="mail_send"), a_bucket(1, name="report"))
-    told = forecast_drain(500, DRAINS, buckets, {"mail_send": 30, "report": 0})
+    told = drain_of(500, DRAINS, buckets, {"mail_send": 30, "report": 0})
     assert (told.seconds, told.numbers["bucket"]) == (1800.0, "mail_send")
     rates = (told.numbers["at_present_rate"], told.numbers["at_bucket_rate"])
     assert rates == (90.0, 1800.0)
-    assert "the rate limit of mail_send allows no more" in told.sentence
+    assert told.sentence == "empty in 30m: 30 x 1m at 60/h of mail_send"
+
+
+def test_a_kind_that_grows_is_not_hidden_by_a_queue_that_shrinks() -> None:
+    """If more tasks of a kind come than its limit lets run, there is no end; if they become fewer,
+    the end is at that rate."""
+    mail, kinds = a_bucket(720, name="mail"), {"mail": 60}
+    for tasks, seconds, words in (
+        (12, None, "mail is growing; without new ones 60 x 5s at 720/h of mail"),
+        (0, None, "mail is growing; without new ones 60 x 5s at 720/h of mail"),
+        (-6, 600.0, "empty in 10m: 60 mail at 0.1/s, out less in"),
+        (-60, 300.0, "empty in 5m: 60 x 5s at 720/h of mail"),
+    ):
+        told = drain_of(80, DRAINS, (mail,), kinds, kind_growth={"mail": Growth(tasks, 60)})
+        assert (told.seconds, told.sentence, told.is_growing) == (seconds, words, seconds is None)
+        grown = forecast.drain_with_rate_limit(DRAINS, [told])
+        assert grown == (GROWS if seconds is None else Drain(Trend.DRAINING, seconds))
 
 
 @given(st.integers(0, 10**6), st.floats(0.1, 1e7), st.integers(1, 10**6), st.integers(0, 100))
 def test_no_bucket_is_outrun(waiting: int, seconds: float, per_hour: int, tokens: int) -> None:
     """It never takes less than the bucket needs, nor less than the present pace."""
     pace = Drain(Trend.DRAINING, seconds)
-    told = forecast_drain(waiting, pace, (a_bucket(per_hour, tokens),))
+    told = drain_of(waiting, pace, (a_bucket(per_hour, tokens),))
     assert told.seconds is not None
     if waiting:
         assert told.seconds >= seconds
@@ -132,7 +169,7 @@ def test_all_forecasts_as_data() -> None:
     row: dict[str, Any] = dict(forecast.as_row(forecasts))
     drain, dlq, retention = row["drain"], row["dlq"], row["retention"]
     assert drain == {
-        **{"seconds": 90.0, "words": "empty in 1m at the present rate", "unknown": None},
+        **{"seconds": 90.0, "words": f"empty in 1m: {AT_PRESENT}", "unknown": None},
         **{"waiting": 120, "at_present_rate": 90.0, "at_bucket_rate": None, "bucket": None},
     }
     assert (dlq["seconds"], dlq["limit"], dlq["grown"]) == (600.0, 10, 7)
@@ -152,4 +189,4 @@ def test_all_forecasts_as_data() -> None:
 ])  # fmt: skip
 def test_column_and_text_agree(pace: Drain, tokens: tuple[BucketState, ...], drain: Drain) -> None:
     """Where a rate limit is slower than the pace, the drain column shows the time of the limit."""
-    assert forecast.drain_with_rate_limit(pace, [forecast_drain(120, pace, tokens)]) == drain
+    assert forecast.drain_with_rate_limit(pace, [drain_of(120, pace, tokens)]) == drain

@@ -8,7 +8,6 @@ import pytest
 from engine.logs.log_line import LogLine
 from engine.logs.task_events import read_events
 from engine.monitor import latency
-from engine.monitor.forecast import expected_start
 from engine.monitor.latency import KindFigures, LatencyMeter, percentile, with_unlogged_kinds
 from engine.text.times import format_time
 from tests.tables import each
@@ -140,6 +139,18 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert only(busy).run_p50 is None
 
 
+def test_runs_that_are_tried_again_are_counted() -> None:
+    """With their median backoff; four successes are added, as six of ten may fail by chance. The
+    present rate is that of the last minute, from its first run on."""
+    failed = "Task failed: {0} (x): busy", "Task {0} failed (attempt 1/3), retry in {1}s"
+    lines = [(at - 60, f"Task completed: ok{at} (x)") for at in range(0, 60, 10)]
+    for at, wait in ((-50, 60), (-40, 60), (-30, 120)):
+        lines += [(at, line.format(f"t{at}", wait)) for line in failed]
+    figures = only(metered(*sorted(lines, key=lambda line: line[0])))
+    assert (figures.retried_share, figures.retry_p50) == (3 / (9 + latency.STEADY_RUNS), 60.0)
+    assert figures.per_second_now == pytest.approx(9 / 60)
+
+
 def test_percentiles_are_values_that_occurred() -> None:
     """p50 and p95 are the smallest values that half and 95 % are not above, in any order."""
     values = [float(number) for number in range(1, 101)]
@@ -173,31 +184,3 @@ def test_kinds_that_the_log_does_not_have(
     assert [(one.per_minute, one.source) for one in kinds] == expected
     assert (kinds[-1].kind, kinds[-1].failures_share) == (max(waiting), None)
     assert kinds[-1].unknown.startswith(why)
-
-
-@pytest.mark.parametrize(("due", "ahead", "outward", "seconds"), [
-    (0.0, 0, None, 0.0),
-    (NOW + 25, 0, None, 25.0),
-    (NOW + 25, 2, 0.2, 25.0),
-    (NOW + 25, 20, 0.5, 40.0),
-    (0.0, 20, 0.5, 40.0),
-])  # fmt: skip
-def test_expected_start(due: float, ahead: int, outward: float | None, seconds: float) -> None:
-    """A task runs when it is due and the tasks before it have left the queue."""
-    found = expected_start(due, NOW, ahead, outward)
-
-    assert (found.when, found.unknown) == (NOW + seconds, "")
-    assert found.sentence(NOW).startswith("runs at about" if seconds else "runs next")
-
-
-def test_expected_start_unknown() -> None:
-    """Without a rate, with none, or with an obstacle there is no time, but a reason."""
-    for found, why in (
-        (expected_start(0.0, NOW, 3, None), "rate of the queue not measured yet"),
-        (expected_start(0.0, NOW, 3, 0.0), "3 first, none finished in the last minute"),
-        (expected_start(0.0, NOW, 0, 2.0, obstacle="paused\x1b"), "paused"),
-        (expected_start(0.0, NOW, 0, 2.0, token_at=float("inf")), "rate limit is 0"),
-    ):
-        assert found.when is None
-        assert why in found.sentence(NOW)
-        assert found.sentence(NOW).isprintable()

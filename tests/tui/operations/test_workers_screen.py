@@ -12,7 +12,7 @@ import pytest
 
 from engine.index.backlog import BacklogSummary
 from engine.model import STALLED_KEY, WAITS_KEY, ConnectedWorker, Lease, State, Task
-from engine.monitor.forecast import ExpectedStart
+from engine.monitor.run_forecast import ExpectedStart
 from engine.places.place import Place, ServerState, WholeQueueFigures
 from engine.store import Unavailable
 from tests.console_operator import ConsoleOperator, an_operator, words

@@ -148,6 +148,7 @@ def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus
         died=tasks.first_died,
         tokens=readings.tokens,
         kinds=tasks.kinds,
+        figures=readings.kinds or (),
     )
     return PlaceStatus(
         tasks,

@@ -12,7 +12,8 @@ from engine.formats.zgb.queue_config import QueueConfig
 from engine.formats.zgb.queue_place import describe_state, read_state
 from engine.formats.zgb.store import ZgbStore
 from engine.locks.token_buckets import ALL_KINDS, BucketState
-from engine.monitor.forecast import forecast_drain
+from engine.model import State
+from engine.monitor.forecast import ForecastInputs, forecast_drain
 from engine.monitor.throughput import Drain, Trend
 from tests.store_contents import naming
 from tests.zgb import NOW, Opener, Sql, fail
@@ -21,7 +22,7 @@ REFILLED = str(int(NOW - 60))
 CONFIG = QueueConfig(
     True, "40", False, tokens="2.5", refilled=REFILLED, start=None, end=None, move_token=""
 )
-FIGURES = QueueFigures(400, 40, 3, NOW + 30, NOW + 270)
+FIGURES = QueueFigures(400, 40, 3, NOW + 30, drained=NOW + 270, drained_terms="3 x 90s at 40/h")
 
 
 def a_state(**changes: Any) -> queue_place.QueueState:
@@ -41,7 +42,7 @@ def test_each_figure_has_its_row() -> None:
         (
             ("tokens", "3 of 5"),
             ("rate", "40 mails/hour, burst 5"),
-            ("backlog", "6 waiting, 4 due; empty in 4m at best"),
+            ("backlog", "6 waiting, 4 due; empty in 4m: 3 x 90s at 40/h"),
             ("registrations", "400"),
             ("last run", "2026-11-20 10:19:00Z, 1m ago: 2 sent"),
             ("redirect", "off"),
@@ -52,7 +53,10 @@ def test_each_figure_has_its_row() -> None:
         ({"figures": empty}, "next token", "10:20:30Z (in 30s)"),
         ({"figures": empty} | settings(is_enabled=False), "next token", None),
         (
-            {"figures": full._replace(drained=NOW), "backlog": Backlog(1, 0, 1, 0)},
+            {
+                "figures": full._replace(drained=NOW, drained_terms=""),
+                "backlog": Backlog(1, 0, 1, 0),
+            },
             "backlog",
             "1 waiting, 0 due; tokens for all of them",
         ),
@@ -75,10 +79,12 @@ def test_facts_and_forecast_agree_on_the_end_of_the_backlog(open_queue: Opener, 
     sql("UPDATE mail_queue SET next_attempt_at = ? WHERE mail_type = 'user'", int(NOW + 900))
     state = read_state(store, "", NOW)
     left = BucketState(ALL_KINDS, state.figures.tokens, 5, None, state.figures.per_hour)
-    forecast = forecast_drain(state.backlog.waiting, Drain(Trend.UNKNOWN), (left,))
+    counts = {State.PENDING: state.backlog.waiting}
+    known = ForecastInputs(counts, {}, Drain(Trend.UNKNOWN), None, None, tokens=(left,))
+    forecast = forecast_drain(known, NOW)
     assert (state.backlog.waiting, state.backlog.due) == (8, 4)
     assert state.figures.drained == NOW + (forecast.seconds or 0)
-    ahead = forecast.sentence.split(":")[0]
+    ahead = forecast.sentence.removesuffix(" of all kinds")
     assert dict(describe_state(state)[0])["backlog"] == f"8 waiting, 4 due; {ahead}"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine import verbs
+from engine.formats.zgb.control import QueueFigures
 from engine.formats.zgb.place import (
     PARKED_DUE_SECONDS,
     RateLimit,
@@ -599,7 +600,9 @@ def test_figures_for_their_page(open_queue: Opener, sql: Sql) -> None:
     store = open_queue(rate_limit=REAL)
     for number in (1001, 1002):
         store.enqueue(number)
-    assert store.figures(NOW) == (400, 40, 1, NOW, NOW + 270)
+    assert store.figures(NOW) == QueueFigures(
+        400, 40, 1, NOW, drained=NOW + 270, drained_terms="3 x 90s at 40/h"
+    )
     store.control("mailQueueEnabled", value="0")
     assert store.figures(NOW).drained is None
 

@@ -19,8 +19,9 @@ from engine.formats.zgb.queue_place import queue_facts, queue_shut
 from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
 from engine.logs.log_line import SharedLog
+from engine.model import State
 from engine.monitor import prometheus
-from engine.monitor.forecast import forecast_drain
+from engine.monitor.forecast import ForecastInputs, forecast_drain
 from engine.monitor.throughput import Drain, Trend
 from engine.store import Unavailable
 from engine.system.command_errors import EX_UNAVAILABLE, NotReadable
@@ -199,7 +200,10 @@ def test_a_paused_queue_sends_nothing(site: Site) -> None:
 
     (paused,) = queue_place.queue_tokens(site.setup())
     assert (paused.paused, paused.next) == (True, None)
-    assert forecast_drain(3, Drain(Trend.UNKNOWN), (paused,)).brief == "paused"
+    known = ForecastInputs(
+        {State.PENDING: 3}, {}, Drain(Trend.UNKNOWN), None, None, tokens=(paused,)
+    )
+    assert forecast_drain(known, 0.0).brief == "paused"
     for setting, has_next in (({"mailQueueEnabled": "1"}, True), ({"mailTokens": "1"}, False)):
         site.settle(**setting)
         (bucket,) = queue_place.queue_tokens(site.setup())
