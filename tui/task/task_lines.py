@@ -15,7 +15,7 @@ from engine.logs.merged_log import Mentions
 from engine.logs.task_events import Attempt, EventKind, TaskEvent
 from engine.model import Part, Relative, Relatives, State, Task
 from engine.operations.notes import Note
-from engine.policy import died_at
+from engine.policy import DAY_SECONDS, died_at
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
 from engine.text.safe import safe_line, safe_lines, state_name
@@ -25,6 +25,7 @@ from tui.session.index_queries import CheckedCluster
 from tui.task.why_waiting import NO_OUTLOOK, TaskOutlook
 from tui.text import glyphs
 from tui.text import lines as lines_text
+from tui.text.graphs import FULL_CELL
 from tui.text.lines import (
     BLANK_LINE,
     Line,
@@ -190,6 +191,64 @@ def wait_rows(details: TaskDetails, now: float) -> list[Run]:
     return rows
 
 
+MIN_BAR_CELLS, MAX_BAR_CELLS = 10, 60
+
+PASSED, BACKOFF, QUEUED = FULL_CELL, "▒", "─"
+"""Cells of the waiting bar: what has passed, what its due time or rate limit takes, and the rest;
+`#`, `+` and `-` in ASCII."""
+
+
+def waiting_bar(details: TaskDetails, now: float, width: int) -> Text:
+    """How much of its wait has passed, and when what ends: `[###++----] now 00:37   token :32
+    runs 00:50`; nothing if one of both ends is unknown."""
+    start, since = details.outlook.start, _waits_since(details, now)
+    if details.gone or start is None or start.when is None or start.when <= now + 1 or not since:
+        return []
+    task, known = details.task, details.outlook.circumstances
+    first = task.attempts == 0 and not task.error
+    ends = [("delay ends" if first else "backoff ends", task.due or 0.0)]
+    ends += [("token", known.token_at)] if known is not None else []
+    ends = [(name, min(at, start.when)) for name, at in ends if at > now]
+    labels: list[Run] = [(" now ", "muted"), (_short_clock(now, start.when, now), "strong")]
+    for name, at in (each for each in ends if each[1] < start.when):
+        labels += [(f"   {name} ", "muted"), (_short_clock(at, start.when, now), "")]
+    labels += [("   runs ", "muted"), (_short_clock(start.when, start.when, now), "ok")]
+    indent = " " * (lines_text.MARGIN_CELLS + NAME_CELLS + 2)
+    room = width - len(indent) - 2
+    beside = room - width_of(tuple(labels)) >= MIN_BAR_CELLS
+    cells = max(MIN_BAR_CELLS, min(MAX_BAR_CELLS, room - width_of(tuple(labels)) * beside))
+    share = cells / (start.when - since)
+    passed = min(cells - 1, int((now - since) * share))
+    held = max(passed, *(int((at - since) * share) for _, at in ends)) if ends else passed
+    bar: Line = (
+        (f"{indent}[", "muted"),
+        (PASSED * passed, "warn"),
+        (BACKOFF * (held - passed), "warn"),
+        (QUEUED * (cells - held), "muted"),
+        ("]", "muted"),
+    )
+    return [(*bar, *labels)] if beside else [bar, ((indent[:-1], ""), *labels)]
+
+
+def _waits_since(details: TaskDetails, now: float) -> float:
+    """When its wait began: at its last event, or when it came due or was created; 0 if unknown."""
+    task, history = details.task, details.findings.history
+    last = history[-1].when if history else None
+    since = max(last or 0.0, task.created, task.due or 0.0 if (task.due or now) < now else 0.0)
+    return since if since <= now else 0.0
+
+
+def _short_clock(moment: float, last: float, now: float) -> str:
+    """A time beside others up to `last`: `00:37`, with seconds if these are less than ten minutes
+    away; only `:32` in the minute of `now`; one that is more than a day away by its distance."""
+    if moment - now >= DAY_SECONDS:
+        return f"in {format_rough_duration(moment - now)}"
+    clock = format_clock(moment).removesuffix("Z")
+    if now < moment and moment // 60 == now // 60:
+        return clock[-3:]
+    return clock if last - now < 600 else clock[:5]
+
+
 def error_rows(details: TaskDetails, now: float) -> list[Run]:
     """The last error, how many tasks have it, and whether it still happens."""
     if not details.task.error:
@@ -228,7 +287,8 @@ def fact_rows(details: TaskDetails, now: float) -> list[Run]:
 
 def head_lines(details: TaskDetails, now: float, width: int) -> Text:
     """Why it does not run, and when it will."""
-    return lines_text.fact_lines(wait_rows(details, now), width, NAME_CELLS)
+    lines = lines_text.fact_lines(wait_rows(details, now), width, NAME_CELLS)
+    return [*lines, *waiting_bar(details, now, width)]
 
 
 def error_lines(details: TaskDetails, now: float, width: int) -> Text:
@@ -255,8 +315,9 @@ NAME_CELLS = 11
 def summary_lines(details: TaskDetails, now: float, width: int) -> Text:
     """The most important facts first; all other fields below."""
     last = [("changed", details.changed or _last_event(details))]
-    rows = [*wait_rows(details, now), *error_rows(details, now), *(row for row in last if row[1])]
+    rows = [*error_rows(details, now), *(row for row in last if row[1])]
     return [
+        *head_lines(details, now, width),
         *lines_text.fact_lines(rows, width, NAME_CELLS, _error_looks(details)),
         BLANK_LINE,
         *fact_lines(details, now, width),
