@@ -14,13 +14,14 @@ from engine.locks.token_buckets import ALL_KINDS, BucketState
 from engine.model import WAITS_KEY, LockEvidence, State, Task
 from engine.monitor import metrics_check, prometheus
 from engine.monitor.alerts import Alert, AlertKind
-from engine.monitor.run_forecast import ExpectedStart, Pace, expected_start
+from engine.monitor.run_forecast import BUSY_SECONDS, ExpectedStart, Pace, expected_start
 from engine.operations.controls import control_rows
 from engine.operations.plans import bar_reason
 from engine.places.place import Place, WholeQueueFigures
 from engine.places.place_watcher import read_routes
 from engine.store import StoreError
 from engine.text.safe import safe_line
+from engine.text.times import format_rough_duration
 from engine.values import NamedTuple
 from engine.waiting_reasons import Circumstances, why_waiting
 from tui.session.place_pace import measure_pace
@@ -86,9 +87,13 @@ async def outlook(session: PlaceSession, task: Task, now: float) -> TaskOutlook:
     waits, since = task.extra.get(WAITS_KEY, ""), max(task.due or 0.0, task.created)
     pace = measure_pace(session, now, now - since)._replace(max_runs=place.max_attempts(task))
     obstacle = obstacle or pace.obstacle
-    if task.due is None or (waits and task.due <= now):
+    due = task.due
+    if place.server:
+        due, waits = await _server_due(place, task, now)
+    if due is None or (waits and due <= now):
         obstacle = obstacle or waits or "no due time is known"
-    start = await _start(session.inspector, place, task, now, pace._replace(obstacle=obstacle))
+    pace = pace._replace(obstacle=obstacle)
+    start = await _start(session.inspector, place, task._replace(due=due), now, pace)
     bucket = _bucket(readings.tokens, task.kind)
     if place.claim_order and not place.server:
         # Without a token, only those of its kind are before it: workers skip them.
@@ -96,6 +101,24 @@ async def outlook(session: PlaceSession, task: Task, now: float) -> TaskOutlook:
         own = {task.kind: start.ahead.get(task.kind, 0)} if is_own else start.ahead
         circumstances = _with_ahead(circumstances, own)
     return TaskOutlook(circumstances, unknown, start, bucket)
+
+
+async def _server_due(place: Place, task: Task, now: float) -> tuple[float | None, str]:
+    """When its server tries a task, and why not before: as the server shows its queue now, because
+    a listing of all tasks is up to a minute old."""
+    due, waits = task.due, task.extra.get(WAITS_KEY, "")
+    if place.groups is None or (due is not None and due > now):
+        return due, waits
+    name = f"{task.kind}/{task.group}"
+    facts = (await asyncio.to_thread(place.groups.read, (name,))).get(name)
+    if facts is not None and facts.wakeup is not None and facts.wakeup > now:
+        return facts.wakeup, ""
+    if facts is not None and facts.agents:
+        return due, waits or "an agent works on its queue: not known when it is its turn"
+    if due is not None and now - due > BUSY_SECONDS:
+        late = f"due for {format_rough_duration(now - due)}, not started by its server yet"
+        return due, waits or late
+    return due, waits
 
 
 def _with_ahead(circumstances: Circumstances, ahead: Mapping[str, int]) -> Circumstances:
@@ -124,7 +147,7 @@ async def _start(
             is_ordered=bool(by or place.server),
         )
 
-    key = ("start", task.queue, task.id, task.due, int(now))
+    key = ("start", task.queue, task.id, task.due, pace.obstacle)
     return await inspector.tallies.ask(key, forecast, ExpectedStart(None, "still reading"))
 
 

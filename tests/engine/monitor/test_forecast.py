@@ -48,6 +48,7 @@ def drain_of(
 
 SLOW = a_bucket(60)
 FAST = a_bucket(36_000)
+GROWING = "backlog is growing at the present rate"
 AT_PRESENT = "120 at 1.3/s, out less in"
 DRAINED: tuple[tuple[int, Drain, tuple[BucketState, ...], float | None, str], ...] = (
     (0, DRAINS, (), 0.0, "nothing waits"),
@@ -59,11 +60,8 @@ DRAINED: tuple[tuple[int, Drain, tuple[BucketState, ...], float | None, str], ..
     (120, DRAINS, (a_bucket(60, 5),), 6900.0, "empty in 1h55m: 115 x 1m at 60/h of all kinds"),
     (3, DRAINS, (a_bucket(60, 5),), 90.0, "empty in 1m: 3 at 2/min, out less in"),
     (120, UNKNOWN, (SLOW,), 7200.0, "empty in 2h00m: 120 x 1m at 60/h of all kinds"),
-    (120, GROWS, (), None, "backlog is growing at the present rate"),
-    (
-        *(120, GROWS, (SLOW,), None),
-        "backlog is growing at the present rate; without new ones 120 x 1m at 60/h of all kinds",
-    ),
+    (120, GROWS, (), None, GROWING),
+    (120, GROWS, (SLOW,), None, f"{GROWING}; without new ones 120 x 1m at 60/h of all kinds"),
     (20, IDLE, (a_bucket(40),), 1800.0, "empty in 30m: 20 x 90s at 40/h of all kinds"),
     (120, DRAINS, (a_bucket(0),), None, "never empty: the rate limit of all kinds is 0"),
     (3, DRAINS, (a_bucket(0, 5),), 90.0, "empty in 1m: 3 at 2/min, out less in"),

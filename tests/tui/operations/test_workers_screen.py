@@ -13,7 +13,7 @@ import pytest
 from engine.index.backlog import BacklogSummary
 from engine.model import STALLED_KEY, WAITS_KEY, ConnectedWorker, Lease, State, Task
 from engine.monitor.run_forecast import ExpectedStart
-from engine.places.place import Place, ServerState, WholeQueueFigures
+from engine.places.place import GroupFacts, Place, PlaceGroups, ServerState, WholeQueueFigures
 from engine.store import Unavailable
 from tests.console_operator import ConsoleOperator, an_operator, words
 from tests.console_places import NOW, a_memory, a_place, a_stuck_lock, a_task, free
@@ -265,3 +265,25 @@ async def test_the_expected_start_of_a_task() -> None:
         await operator.until(lambda: live.lacks_worker)
         start = (await outlook(live, waits, NOW)).start
         assert start == ExpectedStart(None, "no worker running: 3, then W starts one")
+
+
+async def test_the_expected_start_of_a_task_of_a_server() -> None:
+    """It is that of its queue as the server shows it now: a listing of tasks may be a minute old.
+    If it is late, or an agent delivers, its turn is not known, with the reason."""
+    facts = [GroupFacts(wakeup=NOW + 40)]
+    groups = PlaceGroups({}, lambda names: dict.fromkeys(names, facts[-1]))
+    late = a_task(1, due=NOW - 120)
+    figures = WholeQueueFigures(has_worker=True)
+    changes: dict[str, Any] = {"server": "the mailer", "groups": groups, "claim_order": ""}
+    place = leased([late], figures)._replace(**changes)
+    async with workers(place) as operator:
+        (live,) = operator.console.sessions
+        await operator.until(lambda: live.has_readings)
+        assert (await outlook(live, late, NOW)).start == ExpectedStart(NOW + 40)
+        for found, why in (
+            (GroupFacts(), "due for 2m, not started by its server yet"),
+            (GroupFacts(agents=1), "an agent works on its queue: not known when it is its turn"),
+        ):
+            facts.append(found)
+            start = (await outlook(live, late, NOW + len(facts))).start
+            assert start is not None and (start.when, start.unknown) == (None, why)
