@@ -225,7 +225,7 @@ def forecast_retention(
     numbers = {"died": died, "died_at": died_at, "retention_days": days}
     if not dead:
         words = f"retention deletes nothing: {name} is empty"
-        return Forecast(ForecastTopic.RETENTION, "nothing to delete", words, numbers=numbers)
+        return Forecast(ForecastTopic.RETENTION, f"{name} is empty", words, numbers=numbers)
     if days is None:
         return _unknown(ForecastTopic.RETENTION, what, "configuration not known", numbers)
     if died is None:
@@ -234,23 +234,23 @@ def forecast_retention(
     retention = f"{days:g} days"
     if not seconds:
         words = f"the next run deletes the oldest of {name} (kept {retention})"
-        brief = "next run deletes oldest"
+        brief = "next run deletes the oldest dead task"
         return Forecast(ForecastTopic.RETENTION, brief, words, 0.0, True, numbers=numbers)
     when = format_rough_duration(seconds)
     words = f"retention deletes the oldest of {name} in {when} (kept {retention})"
-    is_soon, brief = seconds < DAY_SECONDS, f"oldest dead deleted in {when}"
+    is_soon, brief = seconds < DAY_SECONDS, f"oldest dead task deleted in {when}"
     return Forecast(ForecastTopic.RETENTION, brief, words, seconds, is_soon, numbers=numbers)
 
 
 def _unknown(topic: ForecastTopic, what: str, why: str, numbers: Numbers | None = None) -> Forecast:
-    brief = _UNKNOWN_BRIEFS[topic]
+    brief = f"{_UNKNOWN_BRIEFS[topic]}: ? ({why})"
     return Forecast(topic, brief, f"{what} unknown: {why}", unknown=why, numbers=numbers or {})
 
 
 _UNKNOWN_BRIEFS = {
-    ForecastTopic.DRAIN: "empty: ?",
-    ForecastTopic.DEAD: "dead: ?",
-    ForecastTopic.RETENTION: "oldest dead deleted: ?",
+    ForecastTopic.DRAIN: "ETA",
+    ForecastTopic.DEAD: "growth of dead tasks",
+    ForecastTopic.RETENTION: "deletion of dead tasks",
 }
 
 
