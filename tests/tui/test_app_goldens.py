@@ -15,6 +15,7 @@ from textual.color import Color
 from textual.widget import Widget
 
 from tests.console_operator import ConsoleOperator
+from tests.tui.blank_rows import wasted_rows
 from tests.tui.drawn_screens import DEAD, DRAWN_SCREENS, QUEUE, DrawnScreen, settled, taken
 from tests.tui.screenshot_places import NAME, made_days
 from tests.tui.terminal.test_screen_cells_repaint import Shown, whole
@@ -150,7 +151,8 @@ def over_the_edge(operator: ConsoleOperator, width: int) -> list[str]:
 @pytest.mark.parametrize("name", SCREENS)
 async def test_screens_as_agreed(days: dict[str, Path], name: str, differences: Compare) -> None:
     """Each screen fits each size, with the question of a plan, looks as agreed at one, and has its
-    own help."""
+    own help. No frame has more than four blank rows while another one has rows that it does not
+    show."""
     drawn_screen = SCREENS[name]
     root, agreed = days[drawn_screen.day], GOLDENS.get(name, [])
     async with taken(root, drawn_screen, (*agreed, *SIZES)[0]) as (console, pilot):
@@ -161,6 +163,9 @@ async def test_screens_as_agreed(days: dict[str, Path], name: str, differences: 
             if width >= (80 if name in CUT else 40):
                 edge = partial(over_the_edge, operator, width)
                 await operator.until(lambda: not edge(), describe=lambda: f"{width}: {edge()}")  # noqa: B023
+            if width >= 80:
+                wasted = partial(wasted_rows, screen)
+                await operator.until(lambda: not wasted(), describe=wasted)  # noqa: B023
             is_plan = isinstance(screen, ConfirmScreen) and not screen.why_not_applicable()
             if is_plan and width >= 40:
                 assert screen.query_one("#word", Lines).region.bottom <= height

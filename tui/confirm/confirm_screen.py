@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from textual.app import ComposeResult
+from textual.widget import Widget
 
 from engine.text.safe import safe_line
 from engine.values import NamedTuple
@@ -16,6 +17,7 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.dialogs import AskScreen
 from tui.screens.edge_lines import TopLine
 from tui.screens.message import Message
+from tui.screens.place_foot import PlaceBox
 from tui.session.place_session import PlaceSession
 from tui.terminal.key_queue import ConfirmGuard
 from tui.text import keys
@@ -24,6 +26,9 @@ from tui.text.hints import hint_lines, next_line, with_message
 from tui.text.lines import Line, cut_line
 from tui.text.styles import confirmation_bar
 from tui.widgets.line_widgets import Lines, LongText
+
+FIXED_LINES = 4
+"""Lines of path, bar, next step and hints."""
 
 
 class PlanWords(NamedTuple):
@@ -58,13 +63,15 @@ class ConfirmScreen(BaseScreen):
         self.step = self.KIND
         self.acts_on = ""
         """What the plan changes, at the right end of the next step."""
+        self.text = LongText(id="text")
+        self.body = PlaceBox(self.text)
         self.bar: Line = ()
         """The question, or the result in its place."""
         self._was_armed = False
 
     def compose(self) -> ComposeResult:
         yield TopLine(id="title")
-        yield LongText(id="text")
+        yield self.body
         yield Lines(id="word")
         yield Lines(id="next")
         yield Lines(id="hints")
@@ -145,11 +152,19 @@ class ConfirmScreen(BaseScreen):
         path = (self.session.name, self.step)
         self.query_one("#title", TopLine).update_line(self.context, path)
 
-    def show_text(self, title: Line, text: Sequence[Line], bar: Line, acts_on: str = "") -> None:
+    def show_text(
+        self,
+        title: Line,
+        text: Sequence[Line],
+        bar: Line,
+        acts_on: str = "",
+        needed: Mapping[Widget, int] | None = None,
+    ) -> None:
         """Show the text in a frame with that title, its first words as capitals; the question or
-        the result in the bar; and at the right what the plan changes."""
+        the result in the bar; and at the right what the plan changes. `needed`: lines that it and
+        the panes below it need; the last one has what is left."""
         self.acts_on, self.bar = acts_on, bar
-        part, words = self.query_one("#text", LongText), self.describe()
+        part, words = self.text, self.describe()
         part.add_class("pane")
         part.show(text)
         part.set_class(words.is_undoable, "-focused")
@@ -166,6 +181,10 @@ class ConfirmScreen(BaseScreen):
         part.set_frame((first, *tail), ((words.stage, "muted"),) if words.stage else ())
         self.show_path()
         self.show_foot()
+        border = frame_border(*self.size)
+        lines: Mapping[Widget, int] = needed or {part: border + len(text)}
+        fixed = FIXED_LINES if border else FIXED_LINES - 1  # the style shows no next step then
+        self.body.stack(lines, [*lines][-1], self.session, fixed=fixed)
 
     def show_foot(self) -> None:
         """The bar, and the message or the next step below it; the bar has both if it is alone."""

@@ -12,7 +12,6 @@ from tui.locks.examination import LockExaminer
 from tui.operations.workers_screen import show_worker_plan
 from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
-from tui.screens.graph_pane import GraphPane
 from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.keyed_screen import row_bindings
 from tui.screens.rows_parts import Change, RowsActions, RowsParts
@@ -25,7 +24,6 @@ from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import Line
 from tui.text.table import Choice, ShownRows
-from tui.widgets.line_widgets import Lines
 
 CHANGED_COUNT_SECONDS, UNCHANGED_COUNT_SECONDS = 2.0, 10.0
 """Seconds until the backlog is counted again: after a change, and without one."""
@@ -49,7 +47,6 @@ class LocksParts(RowsParts):
         """`session` is the place that the cursor starts on."""
         super().__init__(session, context, screen, str(session.number))
         self.sessions = [n for n in sessions if n.place.lock is not None or n.place.has_leases]
-        self.graph = GraphPane()
         self._kinds: dict[int, Ages] = {}
         self._exams: dict[int, LockExaminer] = {}
         self._moved = asyncio.Event()
@@ -256,27 +253,12 @@ class LocksScreen(RowsScreen):
     ) -> None:
         """`session` is the place that the cursor starts on."""
         super().__init__()
-        self._graph = Lines(id="graph", classes="pane")
-        self.panes = ListPanes(beside_percent=50, page_keys_scroll=True, below_rows=(self._graph,))
+        self.panes = ListPanes(beside_percent=50, page_keys_scroll=True)
         self.parts = LocksParts(session, context, self, sessions)
 
     def on_picker_cursor_moved(self) -> None:
         """The details of another lock are shown from their first line."""
         self.panes.details.move("first")
-
-    def paint_panes(self) -> None:
-        """Paint the graph again once its height is known."""
-        super().paint_panes()
-        self.call_after_refresh(self.paint_frames)
-
-    def paint_frames(self) -> None:
-        """Write the frames; the graph gets the lines that the rows leave."""
-        session, parts = self.parts.selected, self.parts
-        self._graph.display = self.is_large and session is not None
-        super().paint_frames()
-        if self._graph.display and self.is_paintable and session is not None:
-            width = self.panes.rows_width(self.size)
-            parts.graph.show(self._graph, session, parts.context.clock(), width)
 
     def neighbor(self, by: int) -> Target | None:
         while self.panes.rows.move("down" if by > 0 else "up"):

@@ -22,15 +22,15 @@ from tui.operations.operation_lines import ListedOperation
 from tui.plan.refusals import control_refusal, pause_control
 from tui.screens.base import PASTED, BaseScreen, Copy
 from tui.screens.console_context import READ_ONLY, ConsoleContext
-from tui.screens.graph_pane import GRAPH_READ_SECONDS, MIN_GRAPH_LINES, GraphPane
+from tui.screens.graph_pane import GRAPH_READ_SECONDS
 from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.keyed_screen import row_bindings
-from tui.screens.rows_parts import ROW_HAS_LEFT, Change, RowsActions, RowsParts
-from tui.screens.rows_screen import FIXED_LINES, ListPanes, RowsScreen
+from tui.screens.rows_parts import ROW_HAS_LEFT, Change, RowsParts
+from tui.screens.rows_screen import ListPanes, RowsScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys
-from tui.text.frames import Frame, frame_border
+from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import (
     BLANK_LINE,
@@ -44,7 +44,6 @@ from tui.text.lines import (
 )
 from tui.text.table import Choice, ShownRows
 from tui.text.times import format_start
-from tui.widgets.line_widgets import Lines
 
 
 def show_control_plan(
@@ -272,10 +271,6 @@ def change_line(operation: Operation, now: float, width: int) -> Line:
 class ControlParts(RowsParts):
     """The controls of one place, its rate limits and the facts of its queue."""
 
-    def __init__(self, session: PlaceSession, context: ConsoleContext, screen: RowsActions) -> None:
-        super().__init__(session, context, screen)
-        self.graph = GraphPane()
-
     @property
     def facts(self) -> WholeQueueFigures:
         """The facts of the queue, as last read."""
@@ -455,23 +450,5 @@ class ControlsScreen(RowsScreen):
 
     def __init__(self, session: PlaceSession, context: ConsoleContext) -> None:
         super().__init__()
-        self._graph = Lines(id="graph", classes="pane")
-        self.panes = ListPanes(page_keys_scroll=True, below_details=[self._graph])
+        self.panes = ListPanes(page_keys_scroll=True, graph_first=True)
         self.parts = ControlParts(session, context, self)
-
-    def paint_panes(self) -> None:
-        """Paint the graph again once its height is known."""
-        super().paint_panes()
-        self.call_after_refresh(self.paint_frames)
-
-    def paint_frames(self) -> None:
-        """Write the frames; the graph gets the lines that the details do not need."""
-        size, border, parts = self.size, frame_border(*self.size), self.parts
-        used = len(self.panes.details.lines) + self.panes.rows_height(size) + 2 * border
-        free = size.height - FIXED_LINES - used
-        self._graph.display = free >= MIN_GRAPH_LINES
-        self._graph.styles.height = free + border
-        super().paint_frames()
-        if self._graph.display and self.is_paintable:
-            width = self.panes.details_width(size)
-            parts.graph.show(self._graph, parts.session, parts.context.clock(), width)

@@ -7,11 +7,12 @@ allowed; others need ARMED.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from textual.app import ComposeResult
+from textual.geometry import Size
+from textual.widget import Widget
 
 from engine.model import State
 from engine.replay.progress import Phase
@@ -25,6 +26,7 @@ from tui.screens.base import PASTED, BaseScreen
 from tui.screens.console_context import READ_ONLY, ConsoleContext
 from tui.screens.key_rows import KeyRow, RowMaker
 from tui.screens.keyed_screen import row_bindings
+from tui.screens.place_foot import PlaceBox
 from tui.screens.rows_parts import Change
 from tui.screens.rows_screen import FIXED_LINES, ListPanes, RowsScreen
 from tui.screens.target import Target
@@ -32,7 +34,6 @@ from tui.session.place_session import PlaceSession
 from tui.session.running_operations import RunningOperation
 from tui.text import keys
 from tui.text.frames import BOX, Frame, frame_border
-from tui.text.lines import Line
 from tui.widgets.line_widgets import Lines
 
 _CLUSTER_MARK = re.compile(r"\bF-[0-9A-F]{4}\b")
@@ -302,13 +303,6 @@ ROWS: tuple[KeyRow[RunningParts, Change], ...] = (
 )
 
 
-def _show_lines(pane: Lines, lines: Sequence[Line], border: int, free: int) -> int:
-    """Show a pane if it fits in `free` lines; return how many it takes."""
-    pane.display = bool(lines) and len(lines) + border <= free
-    pane.show(lines)
-    return len(lines) + border if pane.display else 0
-
-
 class ReplayScreen(RowsScreen):
     """Shows an operation; closing the screen does not stop it."""
 
@@ -322,35 +316,48 @@ class ReplayScreen(RowsScreen):
     ) -> None:
         super().__init__()
         self.panes = ListPanes()  # of which it has the rows
+        self.panes.rows.add_class("pane")
         self.state, self.steps, self.flow = (
             Lines(id=name, classes="pane") for name in ("state", "steps", "flow")
         )
+        self.panes.body = PlaceBox(self.state, self.steps, self.panes.rows, self.flow)
         self.parts = RunningParts(work, session, context, self)
-
-    def compose(self) -> ComposeResult:
-        rows, edges = self.panes.rows, self.panes.edges
-        rows.add_class("pane")
-        yield from (edges.top, self.state, self.steps, rows, self.flow, edges.message, edges.hints)
 
     def paint_panes(self) -> None:
         parts, size = self.parts, self.size
         border, width = frame_border(*size), self.panes.rows_width(size)
-        state, steps = parts.details(width), parts.steps(width)
-        self.state.show(state)
-        free = size.height - FIXED_LINES - MIN_TASK_ROWS - 2 * border - len(state)
-        free -= _show_lines(self.steps, steps, border, free)
+        self.state.show(parts.details(width))
+        self.steps.show(parts.steps(width))
         # From a large screen on, graphs take a third of it.
-        flow = parts.flow(width, size.height // 3 if border == BOX else 2)
-        _show_lines(self.flow, flow, border, free)
+        self.flow.show(parts.flow(width, size.height // 3 if border == BOX else 2))
         self.paint_rows()
         self.paint_frames()
+        self.call_after_refresh(self.paint_frames)
 
     def paint_frames(self) -> None:
+        if not self.is_paintable:
+            return
         parts = self.parts
+        self._divide(self.size)
         self.state.show_frame(parts.details_frame(0), focused=True)
         self.steps.show_frame(Frame("Steps"))
         self.panes.rows.show_frame(parts.rows_frame())
         self.flow.show_frame(parts.flow_frame())
+
+    def _divide(self, size: Size) -> None:
+        """Steps and graphs are shown if they leave some rows; the log has what the rows leave."""
+        border, rows = frame_border(*size), self.panes.rows
+        needs: dict[Widget, int] = {self.state: border + len(self.state.lines)}
+        free = size.height - FIXED_LINES - needs[self.state] - MIN_TASK_ROWS - border
+        flow = dict[Widget, int]()
+        for pane, shown in ((self.steps, needs), (self.flow, flow)):
+            if pane.lines and len(pane.lines) + border <= free:
+                shown[pane] = len(pane.lines) + border
+                free -= shown[pane]
+        most = max(0, free + MIN_TASK_ROWS + border)
+        needs |= {rows: min(self.panes.needed_rows(size), most)} | flow
+        session, body = self.parts.session, self.panes.body
+        body.stack(needs, rows, session, fixed=FIXED_LINES, has_graph=False)
 
     def shows_operation(self, operation: object) -> bool:
         return operation is self.parts.work

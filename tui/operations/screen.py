@@ -36,13 +36,14 @@ from tui.screens.edge_lines import TopLine
 from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.keyed_screen import row_bindings
 from tui.screens.page import Page
+from tui.screens.place_foot import PlaceBox
 from tui.screens.rows_parts import Change, RowsActions, RowsParts
-from tui.screens.rows_screen import ListPanes, RowsScreen
+from tui.screens.rows_screen import FIXED_LINES, ListPanes, RowsScreen
 from tui.screens.target import Target
 from tui.session.history import HISTORY_SECONDS, operation_name
 from tui.session.place_session import PlaceSession
 from tui.text import keys
-from tui.text.frames import Frame
+from tui.text.frames import Frame, frame_border
 from tui.text.hints import next_line
 from tui.text.lines import BLANK_LINE, Line
 from tui.text.table import Choice, ShownRows
@@ -555,10 +556,12 @@ class RecordScreen(Page):
         self._placed, self._console_context = placed, context
         self._session, self._one = placed
         self._rows: OperationRows | str = "loading ..."
+        self._text = LongText(id="text")
+        self._body = PlaceBox(self._text)
 
     def compose(self) -> ComposeResult:
         yield TopLine(id="title")
-        yield LongText(id="text")
+        yield self._body
         yield Lines(id="word")
         yield Lines(id="hints")
 
@@ -583,7 +586,10 @@ class RecordScreen(Page):
     def lay_out(self, width: int) -> None:
         if not self.is_paintable or not width:
             return
-        self.show((), self._lines(self.text_width), self._next_line())
+        lines = self._lines(self.text_width)
+        self.show((), lines, self._next_line())
+        needed = {self._text: frame_border(*self.size) + len(lines)}
+        self._body.stack(needed, self._text, self._session, fixed=FIXED_LINES)
         self._show_path()
         self.show_hints(without=self.without())
 

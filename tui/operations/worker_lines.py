@@ -7,7 +7,6 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 
-from engine.logs.log_line import LogLine
 from engine.model import STALLED_KEY, State, Verdict
 from engine.monitor.latency import KindFigures
 from engine.monitor.throughput import Trend
@@ -269,25 +268,19 @@ def _limit_words(row: WorkerRow) -> str:
     return f"{limit}, {format_seconds(abs(seconds_left))} {'left' if seconds_left >= 0 else 'over'}"
 
 
-def detail_lines(
-    row: WorkerRow, session: PlaceSession, now: float, width: int, height: int
-) -> list[Line]:
-    """Details of a worker, then the last log lines about its task, at least one, then those of its
-    place, as far as `height` lines hold."""
+LOG_LINES = 8
+"""Log lines about one task that are shown."""
+
+
+def detail_lines(row: WorkerRow, session: PlaceSession, now: float, width: int) -> list[Line]:
+    """Details of a worker, then the last log lines about its task."""
     lines = fact_lines(detail_rows(row, session, now), width)
-    task_log = [event.line for event in session.events() if row.task and event.id == row.task]
-    lines += _log_lines(short_id(row.task), task_log, width, max(2, height - len(lines)))
-    return lines + _log_lines(row.name, session.readings.log, width, height - len(lines))
-
-
-def _log_lines(name: str, log: Sequence[LogLine], width: int, height: int) -> list[Line]:
-    """The last log lines under a heading; nothing if `height` has no room for one."""
-    if not log or height < 2:
-        return []
-    lines = [heading_line(safe_line(f"log of {name}"), width)]
-    for line in log[1 - height :]:
-        text = shorten_ids(line.text)
-        lines.append(log_line(line.when, line.level, text, width))
+    log = [event.line for event in session.events() if row.task and event.id == row.task]
+    if not log:
+        return lines
+    lines.append(heading_line(safe_line(f"log of {short_id(row.task)}"), width))
+    for line in log[-LOG_LINES:]:
+        lines.append(log_line(line.when, line.level, shorten_ids(line.text), width))
     return lines
 
 

@@ -23,7 +23,7 @@ from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
 from tui.text import keys
-from tui.text.frames import Frame, frame_border
+from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import Line, Run, folded_lines
 from tui.text.table import Choice, ShownRows
@@ -145,8 +145,6 @@ class WorkersParts(RowsParts):
         """`session` is the place that the cursor starts on, if no row needs a hand."""
         super().__init__(session, context, screen)
         self.sessions = sessions
-        self.height = 0
-        """Lines for the details: the logs get what is left of them."""
         self._rows: dict[str, WorkerRow] = {}
         self._has_destinations = False
         """True once a task had one: the column stays."""
@@ -186,14 +184,14 @@ class WorkersParts(RowsParts):
     def details(self, width: int) -> list[Line]:
         if (selected := self.selected) is None:
             return []
-        return view.detail_lines(*selected, self.context.clock(), width, self.height)
+        return view.detail_lines(*selected, self.context.clock(), width)
 
-    def kinds(self, width: int, height: int) -> tuple[Frame, list[Line]]:
-        """The kinds of task with rate, failures and latency, as many as so many lines hold."""
+    def kinds(self, width: int) -> tuple[Frame, list[Line]]:
+        """The kinds of task with rate, failures and latency."""
         kinds = view.place_kinds(self.sessions, self.context.clock())
         frame = Frame("Kinds", amount=f"{len(kinds)}", right=(("last 10m", "muted"),))
-        several, shown = len({kind.place for kind in kinds}) > 1, kinds[: max(1, height - 1)]
-        head, lines = view.kind_table(shown, width, places=several, sources=True)
+        several = len({kind.place for kind in kinds}) > 1
+        head, lines = view.kind_table(kinds, width, places=several, sources=True)
         return frame, [head, *lines] if lines else []
 
     def rows_frame(self) -> Frame:
@@ -317,24 +315,19 @@ class WorkersScreen(RowsScreen):
         self, session: PlaceSession, context: ConsoleContext, sessions: Sequence[PlaceSession]
     ) -> None:
         super().__init__()
-        self.kinds = Lines(id="kinds", classes="pane")
+        self.kinds, self._kinds_frame = Lines(id="kinds", classes="pane"), Frame("Kinds")
         self.panes = ListPanes(page_keys_scroll=True, below_details=[self.kinds])
         self.parts = WorkersParts(session, context, self, sessions)
 
     def paint_panes(self) -> None:
-        """Paint the kinds, too; the details once more if that changed their height."""
-        size, details = self.size, self.panes.details
-        self.parts.height, border = details.size.height, frame_border(*size)
+        """Paint the kinds, too."""
+        self._kinds_frame, lines = self.parts.kinds(self.panes.details_width(self.size))
+        self.kinds.show(lines if self.size.height >= MIN_KIND_LINES else [])
         super().paint_panes()
-        width = self.panes.details_width(size)
-        frame, lines = self.parts.kinds(width, size.height // 3 - border)
-        self.kinds.display = bool(lines) and size.height >= MIN_KIND_LINES
-        self.kinds.styles.height = border + len(lines)
-        self.kinds.show(lines)
-        self.kinds.show_frame(frame)
-        self.call_after_refresh(self._fill_room)
 
-    def _fill_room(self) -> None:
-        """Paint again if the details have another height than they were painted for."""
-        if self.is_paintable and self.panes.details.size.height != self.parts.height:
-            self.paint()
+    def paint_frames(self) -> None:
+        super().paint_frames()
+        hidden, frame = len(self.kinds.lines) - self.kinds.size.height, self._kinds_frame
+        if hidden > 0:
+            frame = frame._replace(right=((f"{hidden:,} more", "muted"),))
+        self.kinds.show_frame(frame)

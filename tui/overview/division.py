@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine.values import NamedTuple
-from tui.text.frames import BOX, NARROW_COLUMNS, RULE, WALL_COLUMNS
+from tui.text.frames import BOX, NARROW_COLUMNS, RULE, WALL_COLUMNS, share_lines
 
 LOW_LINES, HIGH_LINES = 15, 30
 """Heights in lines: up to LOW only queues and alerts, from HIGH on two columns of panes."""
@@ -147,23 +147,6 @@ def divide_screen(width: int, height: int, needs: PaneNeeds) -> OverviewFrame:
 def _age_lines(rows: int, free: int, border: int) -> int:
     lines = min(free, border + max(MIN_AGE_LINES, min(rows + 2, MAX_AGE_LINES)))
     return lines if lines >= MIN_AGE_LINES + border else 0
-
-
-def share_lines(total: int, needed: Mapping[str, int], filler: str = "") -> dict[str, int]:
-    """Share lines between panes: each gets at least 3, then one after the other a line more until
-    all have what they want; the filler, else the last one, gets the rest. Without room the last
-    ones get none."""
-    least = 3
-    names = [*needed][: total // least]
-    lines = dict.fromkeys(needed, 0) | dict.fromkeys(names, least)
-    free = total - least * len(names)
-    while free and (hungry := [name for name in names if lines[name] < needed[name]]):
-        for name in hungry[:free]:
-            lines[name] += 1
-        free -= len(hungry[:free])
-    if names:
-        lines[filler if filler in names else names[-1]] += free
-    return lines
 
 
 def _divide_small_screen(width: int, height: int) -> OverviewFrame:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 
-from textual.app import ComposeResult
+from textual.widget import Widget
 
 from engine.index.schema import Query
 from engine.operations.execute import Report
@@ -18,7 +18,7 @@ from engine.replay.settings import ReplayPace, rest_problem
 from engine.text.figures import format_count
 from engine.text.times import format_rough_duration
 from engine.verbs import VERBS
-from tui.confirm.confirm_screen import ConfirmScreen, PlanWords
+from tui.confirm.confirm_screen import FIXED_LINES, ConfirmScreen, PlanWords
 from tui.plan.plan_facts import PlanFacts
 from tui.plan.plan_lines import (
     PLAN_ROW_FIELDS,
@@ -43,6 +43,7 @@ from tui.plan.result_rows import TaskStates, read_states, report_results, result
 from tui.plan.task_table import side_lines, still_pane_lines, task_table
 from tui.screens.base import BaseScreen, Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
+from tui.screens.place_foot import PlaceBox
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.session.running_operations import RunningOperation, describe_result, phase_of
@@ -59,8 +60,8 @@ SHOWN_TASKS = 8
 
 MIN_TASK_LINES = 4
 
-FOOT_LINES = 4
-"""Lines of path, bar, next step and hints."""
+MIN_STILL_HEIGHT = 30
+"""Height of the screen in lines from which it has a pane on whether the errors still happen."""
 
 RESULT_READ_SECONDS = 1.0
 """Seconds until it is read again where the tasks of a result are."""
@@ -101,18 +102,13 @@ class PlanScreen(ConfirmScreen):
         self._scope, self._follows = scope, follows
         self._run: RunningOperation | None = None
         self._when_done, self._errors = done, errors
+        self._rows, self._still = Picker(id="rows"), LongText(id="still")
+        self.body = PlaceBox(self.text, self._rows, self._still)
         self._text: list[Line] = []
         self._states = TaskStates()
         """Where the tasks of the result are now."""
         self._listed: object = None
         """What the table was made of."""
-
-    def compose(self) -> ComposeResult:
-        for part in super().compose():
-            if part.id == "word":
-                yield Picker(id="rows")
-                yield LongText(id="still")
-            yield part
 
     def on_mount(self) -> None:
         if self.facts.recount():
@@ -199,8 +195,8 @@ class PlanScreen(ConfirmScreen):
         self._fill(self.text_width)
         amount, name = format_count(self.facts.amount, "task"), self.facts.words.name
         title = ((name, "title"), (f" {amount.upper()}", "title"))
-        self.show_text(title, self._text, self._prompt(name), amount if self.is_open else "")
-        self._share_height()
+        acts_on, needed = amount if self.is_open else "", self._needed()
+        self.show_text(title, self._text, self._prompt(name), acts_on, needed=needed)
         self.show_hints(**({} if self.is_open else {"back": "close"}))
 
     def hints(self, words: Mapping[str, str]) -> Sequence[keys.Hint]:
@@ -209,7 +205,7 @@ class PlanScreen(ConfirmScreen):
 
     def _fill(self, width: int) -> None:
         """The text of the plan or of the result, and the table of tasks."""
-        facts, picker = self.facts, self.query_one(Picker)
+        facts, picker = self.facts, self._rows
         if self.report is not None:
             report, past = self.report, facts.words.past
             lines = result_lines(report, width, past, with_ids=False)
@@ -231,31 +227,34 @@ class PlanScreen(ConfirmScreen):
                 self._listed = made_of
                 head, choices = task_table(facts, view, width)
                 picker.show_rows(choices, [head])
-        self.query_one("#still", LongText).show(still_pane_lines(facts, width))
+        self._still.show(still_pane_lines(facts, width))
 
-    def _share_height(self) -> None:
-        """Divide the screen: the plan has the lines it needs, the tasks have what is left."""
-        border, facts = frame_border(*self.size), self.facts
-        picker, text = self.query_one(Picker), self.query_one("#text", LongText)
-        still = self.query_one("#still", LongText)
-        room = self.size.height - FOOT_LINES - MIN_TASK_LINES
-        picker.display = self.report is None
-        needed = len(self._text) + border
-        tasks = border + 1 + min(SHOWN_TASKS, len(facts.plan.rows))
-        most = max(self.size.height - FOOT_LINES - tasks, needed - 1)  # only the size gives way
-        text.styles.height = "1fr" if self.report else max(1 + border, min(needed, room, most))
-        below = len(still.lines) + border
-        has_room = needed + below + len(facts.plan.rows) // 2 < room and self.size.height >= 30
-        still.display = picker.display and bool(still.lines) and has_room
-        still.styles.height = below
-        out = len(facts.plan.rows) - facts.amount
-        more = len(facts.plan.rows) - (len(facts.counts.listed) if facts.counts else 0)
-        right = f"first {len(facts.counts.listed):,} listed" if facts.counts and more else ""
+    def _needed(self) -> dict[Widget, int]:
+        """The lines of each pane: the plan has those that it needs, the tasks what is left. Writes
+        the frames of the tasks."""
+        facts, height, border = self.facts, self.size.height, frame_border(*self.size)
+        planned, text = len(facts.plan.rows), border + len(self._text)
+        if self.report is not None:
+            return {self.text: text}
+        out, listed = planned - facts.amount, len(facts.counts.listed) if facts.counts else 0
+        right = f"first {listed:,} listed" if 0 < listed < planned else ""
         name = f"Tasks {facts.amount:,}" + (f", excluded {out:,}" if out else "")
-        picker.add_class("pane")
-        picker.show_frame(Frame(name, right=((right, "muted"),) if right else ()), focused=True)
-        still.add_class("pane")
-        still.show_frame(Frame("Still happening?"))
+        frame = Frame(name, right=((right, "muted"),) if right else ())
+        for pane, its in ((self._rows, frame), (self._still, Frame("Still happening?"))):
+            pane.add_class("pane")
+            pane.show_frame(its, focused=pane is self._rows)
+        room = height - (FIXED_LINES if border else FIXED_LINES - 1)
+        tasks = border + 1 + min(SHOWN_TASKS, planned)
+        most = max(room - tasks, text - 1)  # only the size gives way
+        still = border + len(self._still.lines) if self._still.lines else 0
+        if height < MIN_STILL_HEIGHT or text + still + planned // 2 >= room - MIN_TASK_LINES:
+            still = 0
+        needed: dict[Widget, int] = {
+            self.text: max(1 + border, min(text, room - MIN_TASK_LINES, most))
+        }
+        left = room - needed[self.text] - still
+        needed[self._rows] = max(1, min(left, border + self._rows.line_count))
+        return needed | ({self._still: still} if still else {})
 
     def _prompt(self, name: str) -> Line:
         amount = self.facts.amount
@@ -289,7 +288,7 @@ class PlanScreen(ConfirmScreen):
         return super().without() | over | paced | undo
 
     def action_in_or_out(self) -> None:
-        picker, facts = self.query_one(Picker), self.facts
+        picker, facts = self._rows, self.facts
         ident = picker.key
         if not self.is_open or not ident or facts.counts is None:
             return
@@ -340,9 +339,9 @@ class PlanScreen(ConfirmScreen):
 
     def action_move(self, how: str) -> None:
         if self.report is None:
-            self.query_one(Picker).move(how)
+            self._rows.move(how)
         else:
-            self.query_one("#text", LongText).move(how)
+            self.text.move(how)
 
     def action_operations(self) -> None:
         """Open the operations screen, but only after the plan was applied: leaving would discard

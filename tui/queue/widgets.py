@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from textual.app import ComposeResult
 from textual.geometry import Size
 
 from engine.index.filter_language import ACCOUNT_FIELD
-from engine.logs.log_line import LogLine
 from engine.monitor.latency import KindFigures
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_rate
@@ -20,7 +19,8 @@ from tui.queue.parts import Change, QueueParts
 from tui.queue.task_details import BRIEF_LINES
 from tui.screens.base import BaseScreen
 from tui.screens.edge_lines import TopLine
-from tui.screens.graph_pane import GraphPane
+from tui.screens.graph_pane import MIN_GRAPH_LINES, GraphPane
+from tui.screens.place_foot import MOST_BLANK_LINES, LogPane
 from tui.screens.rows_screen import WIDE_COLUMNS, WIDE_LINES
 from tui.session.place_session import describe_server
 from tui.terminal.render_cache import Across, Down
@@ -28,7 +28,6 @@ from tui.text.frames import Frame, frame_border
 from tui.text.graphs import AXIS_CELLS, time_axis
 from tui.text.lines import Line, cut_line, fact_line
 from tui.text.lock import ALARMING_VERDICTS, lock_line
-from tui.text.log_line import log_line, shorten_ids
 from tui.text.times import format_age, format_minutes
 from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.picker import Picker
@@ -115,6 +114,13 @@ FIXED_LINES = 5
 """Header, tabs, facts, next step, hints."""
 
 
+ROWS_STEP = 4
+"""Rows by which the list becomes higher or lower."""
+
+MIN_DETAILS_LINES = 6
+"""Lines of the details beside the list, without their frame."""
+
+
 class QueueFrame(NamedTuple):
     """Heights of the panes, with their frames; 0: not shown. The list gets the rest."""
 
@@ -131,44 +137,34 @@ class QueueFrame(NamedTuple):
 
 
 def divide_screen(
-    size: Size, states: int, filtered: bool, rows: int, alarms: bool, facts: int
+    size: Size,
+    states: int,
+    filtered: bool,
+    rows: int,
+    alarms: bool,
+    facts: int,
+    details: int,
+    log: int,
 ) -> QueueFrame:
     """Divide a screen between the list, the task under its cursor, the log, graph and states.
-    `rows`: of the list. `alarms`: the lock has an alarm. `facts`: rows of the whole queue."""
+    `rows`: of the list. `alarms`: the lock has an alarm. `facts`: rows of the whole queue.
+    `details`: lines about the task. `log`: lines of the log."""
     width, height = size
     border = frame_border(width, height)
     room = height - FIXED_LINES - filtered
     if width >= WIDE_COLUMNS and height >= WIDE_LINES:
-        few = rows + 3 <= room // 2  # then the log gets half of the screen
+        # The list is as high as its rows, in steps: the others do not move for one more.
+        listed = border + 1 + ROWS_STEP * max(1, -(-rows // ROWS_STEP))
         bars = states + facts + 2
-        graph = max(0, min(room - bars - 8, max(10, room * 3 // 10)))
-        log = room - room // 2 if few else max(5, (room + 1) // 4)
+        graph = room - bars - max(MIN_DETAILS_LINES, details) - border
+        graph = graph if graph >= border + MIN_GRAPH_LINES else 0
+        lines = min(border + max(1, log), max(room - listed, (room + 1) // 4))
         return QueueFrame(
-            border, True, 1, log=log, details=1, graph=graph, states=bars, side=width // 3
+            border, True, 1, log=lines, details=1, graph=graph, states=bars, side=width // 3
         )
     brief = BRIEF_LINES + border if border else 0
-    log = room // 4 if border and room >= MIN_LOG_HEIGHT else 0
-    return QueueFrame(border, False, int(alarms or height >= 12), log, brief)
-
-
-class LogPane(Lines):
-    """The last log lines that fit."""
-
-    _painted: tuple[Sequence[LogLine], Size | None] = ((), None)
-
-    def show_log(self, log: Sequence[LogLine], *, is_elsewhere: bool) -> None:
-        """Show the newest lines; `is_elsewhere`: the log is on another host."""
-        size = self.size
-        width, height = size
-        if not height or (log, size) == self._painted:
-            return  # unchanged, as in most calls: this runs every second
-        self._painted = log, size
-        rows = [
-            log_line(line.when, line.level, shorten_ids(line.text), width) for line in log[-height:]
-        ]
-        why = "on the server's host: 7 copies its end" if is_elsewhere else "no log lines yet"
-        nothing: Line = ((f" {why}", "muted"),)
-        self.show(rows or [nothing])
+    lines = room // 4 if border and room >= MIN_LOG_HEIGHT else 0
+    return QueueFrame(border, False, int(alarms or height >= 12), lines, brief)
 
 
 MIN_WARNING_LINES = 12
@@ -183,6 +179,8 @@ class QueueWidgets:
         self.session, self.context = parts.session, parts.context
         self.frame = QueueFrame()
         self.graph_pane = GraphPane()
+        self._details_lines = 0
+        """Lines that the details have: the graph does not move for a few."""
 
     def compose(self) -> ComposeResult:
         parts = self.parts
@@ -248,6 +246,8 @@ class QueueWidgets:
             rows=len(parts.problems) if on_problems else parts.rows.view.matching,
             alarms=self._lock_line.alarms,
             facts=min(painters.MAX_FACTS, len(readings.queue_figures.rows)),
+            details=self._details_lines,
+            log=len(readings.log),
         )
         if frame == self.frame:
             return
@@ -316,6 +316,9 @@ class QueueWidgets:
             lines, frame = painters.details(self.parts, width, wide=self.frame.wide)
             self.details.show(lines)
             self.details.show_frame(frame, focused=self.details.has_focus)
+            if not 0 <= self._details_lines - len(lines) <= MOST_BLANK_LINES:
+                self._details_lines = len(lines)
+                self.lay_out()
 
     def _paint_graph(self) -> None:
         pane, now, (width, height) = self.graph_pane, self.parts.clock(), self._graph.size
@@ -339,11 +342,7 @@ class QueueWidgets:
         self._warning.show([cut_line(((" ", ""), warning), self._screen.size.width)] * is_visible)
 
     def _paint_log(self) -> None:
-        self._log.show_log(
-            self.session.readings.log, is_elsewhere=self.session.place.log_copy is not None
-        )
-        right: Line = ((" FOLLOW ", "chip"),)
-        self._log.show_frame(Frame(f"Log of {self.session.name}", "7", right=right))
+        self._log.show_log(self.session)
 
     def _paint_scope(self) -> None:
         width, alarms = self._screen.size.width, self._lock_line.alarms

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from engine.values import NamedTuple
 from tui.screens.console_context import ConsoleContext
+from tui.screens.graph_pane import GraphPane
 from tui.screens.key_rows import ScreenActions
 from tui.screens.message import Message
 from tui.session.place_session import PlaceSession
@@ -72,6 +73,8 @@ class RowsParts:
         """`aim`: key of the row on which the cursor is put when it appears."""
         self.session, self.context, self.screen, self.aim = session, context, screen, aim
         self.message = Message(context.clock)
+        self.graph = GraphPane()
+        """The graph of the place, where the rows leave room for it."""
         self._led = ""
         """The row on which `lead` put the cursor."""
         self._has_moved = False

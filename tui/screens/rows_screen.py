@@ -10,19 +10,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.widget import Widget
 
+from engine.logs.log_line import LogLine
 from tui.screens.base import Copy
 from tui.screens.edge_lines import EdgeLines
+from tui.screens.graph_pane import MIN_GRAPH_LINES
 from tui.screens.key_rows import hints_of
 from tui.screens.keyed_screen import KeyedScreen
+from tui.screens.place_foot import MOST_BLANK_LINES, PlaceBox
 from tui.screens.rows_parts import Change, RowCursor, RowsParts
 from tui.screens.target import Target
-from tui.terminal.render_cache import Box
+from tui.session.place_session import PlaceSession
 from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border
 from tui.text.table import ShownRows
-from tui.widgets.line_widgets import Board, LongText
+from tui.widgets.divided import Board
+from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.picker import Picker
 
 if TYPE_CHECKING:
@@ -42,44 +46,40 @@ def is_large(size: Size) -> bool:
 
 
 class ListPanes:
-    """Rows and details in two framed panes, one of which has the keys that move."""
+    """Rows and details in two framed panes, one of which has the keys that move. Each has the lines
+    that it needs. What they leave shows what goes on at the place; if they need more, they share
+    the lines."""
 
     def __init__(
         self,
         *,
         beside_percent: int = 0,
         page_keys_scroll: bool = False,
-        below_rows: Sequence[Widget] = (),
-        below_details: Sequence[Widget] = (),
+        below_details: Sequence[Lines] = (),
         board: Board | None = None,
+        graph_first: bool = False,
     ) -> None:
         """
         Args:
             beside_percent: width of the details beside the rows on a large screen; 0: always below.
             page_keys_scroll: page keys scroll the details while the rows have the focus.
-            below_rows: more panes below the rows, shown while the details are beside them.
-            below_details: more panes below the details.
-            board: shows the details on a large screen, instead of one text; it does not scroll."""
+            below_details: more panes below the details; one without lines is hidden.
+            board: shows the details on a large screen, instead of one text; it does not scroll.
+            graph_first: the graph of the place matters more than its log."""
         self.rows, self.details, self.edges = Picker(id="rows"), LongText(id="text"), EdgeLines()
         self._percent, self._page_keys_scroll = beside_percent, page_keys_scroll
-        self._below_rows, self._below_details, self.board = below_rows, below_details, board
-        self._left, self._body = Box(id="left"), Box(id="body")
+        self._below_details, self.board = below_details, board
+        self._kept = 0
+        """Lines that the details had: the rows do not move for a few."""
+        boards = () if board is None else (board,)
+        panes = (self.rows, self.details, *below_details, *boards)
+        self.body = PlaceBox(*panes, graph_first=graph_first)
         self.in_details = False
         """The details have the focus: all keys that move scroll them."""
 
     def compose(self) -> ComposeResult:
         yield self.edges.top
-        with self._body:
-            if self._below_rows:
-                with self._left:
-                    yield self.rows
-                    yield from self._below_rows
-            else:
-                yield self.rows
-            yield self.details
-            yield from self._below_details
-            if self.board is not None:
-                yield self.board
+        yield self.body
         yield self.edges.message
         yield self.edges.hints
 
@@ -113,9 +113,12 @@ class ListPanes:
         return self._details_cells(size) - self._frame_cells(size)
 
     def rows_height(self, size: Size) -> int:
-        """Lines of the rows above the details, with their frame: at most half of the screen."""
-        rows = 1 + max(1, len(self.rows.rows))  # one for the titles of the columns
-        return min(frame_border(*size) + rows, (size.height - FIXED_LINES) // 2)
+        """Lines of the rows above a board, with their frame: at most half of the screen."""
+        return min(self.needed_rows(size), (size.height - FIXED_LINES) // 2)
+
+    def needed_rows(self, size: Size) -> int:
+        """Lines that show all rows, with their frame."""
+        return frame_border(*size) + max(2, self.rows.line_count)
 
     @staticmethod
     def _frame_cells(size: Size) -> int:
@@ -124,7 +127,9 @@ class ListPanes:
     @property
     def shows_board(self) -> bool:
         """The details are shown in the board, which does not scroll."""
-        return self.board is not None and self.board.display
+        return self._shows_board
+
+    _shows_board = False
 
     def show_rows(self, shown: ShownRows) -> None:
         """Show the rows between their titles and the lines at the foot."""
@@ -132,27 +137,56 @@ class ListPanes:
 
     def show_board(self, *, is_shown: bool) -> None:
         """Show the details in the board, or as one text."""
-        assert self.board is not None
-        self.board.display, self.details.display = is_shown, not is_shown
+        self._shows_board = is_shown
         if is_shown and self.in_details:
             self.focus(details=False)
 
-    def show_frames(self, rows: Frame, details: Frame, size: Size) -> None:
-        """Write the frames, and give each pane its place and its height."""
-        is_beside, height = self.is_beside(size), self.rows_height(size)
+    def show_frames(self, rows: Frame, details: Frame) -> None:
+        """Write the frames of rows and details."""
         for pane in (self.rows, self.details):
             pane.add_class("pane")
-        self._body.styles.layout = "horizontal" if is_beside else "vertical"
-        self.rows.styles.height = "1fr" if is_beside else height
-        if self._below_rows:
-            has_more = any(pane.display for pane in self._below_rows)
-            self._left.styles.height = "1fr" if is_beside else "auto"
-            if is_beside and has_more:
-                self.rows.styles.height = BOX + 1 + len(self.rows.rows)
-        self.details.styles.width = self._details_cells(size) if is_beside else "1fr"
-        self.details.styles.height = "1fr"
         self.rows.show_frame(rows, focused=not self.in_details)
         self.details.show_frame(details, focused=self.in_details)
+
+    def divide(self, size: Size, session: PlaceSession) -> None:
+        """Give each pane its lines."""
+        room = Region(0, 0, size.width, max(0, size.height - FIXED_LINES))
+        if self.shows_board:
+            upper, lower = room.split_horizontal(self.rows_height(size))
+            assert self.board is not None
+            self.body.place({self.rows: upper, self.board: lower})
+        elif self.is_beside(size):
+            self.body.place(self._beside(room, size, session.readings.log))
+            self.body.call_after_refresh(self.body.paint_place, session)
+        else:
+            needs: dict[Widget, int] = {
+                self.rows: self.needed_rows(size),
+                self.details: self._needed_details(size),
+            }
+            border = frame_border(*size)
+            needs |= {pane: border + len(pane.lines) for pane in self._below_details if pane.lines}
+            self.body.stack(needs, self.details, session, fixed=FIXED_LINES)
+
+    def _needed_details(self, size: Size) -> int:
+        needed = frame_border(*size) + max(1, len(self.details.lines))
+        if not needed <= self._kept <= needed + MOST_BLANK_LINES:
+            self._kept = needed
+        return self._kept
+
+    def _beside(self, room: Region, size: Size, log: Sequence[LogLine]) -> dict[Widget, Region]:
+        """The rows, below them the graph, and the details beside both; the log below if there is
+        room."""
+        border = frame_border(*size)
+        rows, least = self.needed_rows(size), border + MIN_GRAPH_LINES
+        body = min(room.height, max(rows + least, self._needed_details(size)))
+        upper, lower = room.split_horizontal(body)
+        foot = self.body.foot.regions(lower, size, log, has_graph=False)
+        upper = upper if foot else room
+        left, right = upper.split_vertical(room.width - self._details_cells(size))
+        regions: dict[Widget, Region] = {self.rows: left, self.details: right}
+        if left.height - rows >= least:
+            regions[self.rows], regions[self.body.foot.graph] = left.split_horizontal(rows)
+        return regions | foot
 
 
 class RowsScreen(KeyedScreen):
@@ -166,6 +200,7 @@ class RowsScreen(KeyedScreen):
 
     def on_mount(self) -> None:
         self.panes.focus(details=False)
+        self.panes.body.foot.course = self.parts.graph
         self.parts.start()
 
     def on_picker_cursor_moved(self) -> None:
@@ -229,12 +264,7 @@ class RowsScreen(KeyedScreen):
         width = self.panes.details_width(self.size)
         self.panes.details.show(self.parts.details(width))
         self.paint_frames()
-        self.call_after_refresh(self._count_below, self.panes.details.below)
-
-    def _count_below(self, painted: int) -> None:
-        """Write the frames again if the layout has left another number of lines below."""
-        if self.panes.details.below != painted:
-            self.paint_frames()
+        self.call_after_refresh(self.paint_frames)  # once each pane has its size
 
     def paint_rows(self) -> None:
         """Paint the rows, and put the cursor on one."""
@@ -246,8 +276,10 @@ class RowsScreen(KeyedScreen):
             parts.aim = ""
 
     def paint_frames(self) -> None:
-        """Write the frames."""
-        if self.is_paintable:
-            below = self.panes.details.below
-            rows, details = self.parts.rows_frame(), self.parts.details_frame(below)
-            self.panes.show_frames(rows, details, self.size)
+        """Divide the lines, and write the frames and what is below the rows and details."""
+        if not self.is_paintable:
+            return
+        parts, session = self.parts, self.parts.selected_session
+        self.panes.divide(self.size, session)
+        below = self.panes.details.below
+        self.panes.show_frames(parts.rows_frame(), parts.details_frame(below))

@@ -11,10 +11,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from textual.app import ComposeResult
+from textual.geometry import Region, Size
+from textual.widget import Widget
 
 from engine.index.schema import Query
 from engine.model import Task
 from engine.operations.execute import Report
+from engine.override import override
 from engine.text.figures import format_bytes
 from engine.text.safe import safe_line
 from tui.plan import planning, refusals
@@ -24,8 +27,10 @@ from tui.plan.refusals import TASK_JUST_CHANGED, verb_row
 from tui.screens.base import Copy, opened_from
 from tui.screens.console_context import ConsoleContext
 from tui.screens.edge_lines import EdgeLines
+from tui.screens.graph_pane import MIN_GRAPH_LINES
 from tui.screens.key_rows import KeyRow, RowMaker, hints_of, is_read_only
 from tui.screens.keyed_screen import KeyedScreen, row_bindings
+from tui.screens.place_foot import MIN_LOG_LINES, SIDE_BY_SIDE_COLUMNS, PlaceFoot
 from tui.screens.rows_screen import is_large
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
@@ -39,7 +44,8 @@ from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border
 from tui.text.lines import Line
 from tui.text.task_list import TaskContext, short_id, task_columns, task_line
 from tui.widgets.background import run_in_background
-from tui.widgets.line_widgets import Board, Lines, LongText, Panel
+from tui.widgets.divided import Board, Panel
+from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.picker import Picker
 from tui.widgets.task_rows import SEEN_SECONDS
 
@@ -143,7 +149,7 @@ FILES_LINES = 50
 """From so many lines on the facts of the files have a pane."""
 
 LOG_SHARE = 5
-"""The log has at most one in so many lines."""
+"""The log has at most one in so many lines, if it is below both columns."""
 
 
 IN_OTHER_PANES = ("state", "dead since")
@@ -156,14 +162,14 @@ def panels(
     """The content of each pane, for a board of that size."""
     half, task = width // 2 - BOX_FRAME_CELLS, details.task
     chip = ((f" {details.state_word.upper()} ", "chip"),)
-    findings, log = details.findings, view.log_lines(details, width - BOX_FRAME_CELLS)
+    findings, is_wide = details.findings, width >= SIDE_BY_SIDE_COLUMNS
+    log = view.log_lines(details, half if is_wide else width - BOX_FRAME_CELLS)
     many = len(findings.log.lines) if findings.log is not None else 0
     limit = "" if details.max_runs is None else f" of {details.max_runs:,}"
     size = next((part.size for part in details.parts if part.where == task.payload), None)
     payload = parts_lines.payload_lines(opened, now, half) if opened else []
     files = parts_lines.file_lines(details.parts, now, half) if height >= FILES_LINES else []
     without = IN_OTHER_PANES + (("attempts",) if findings.attempts else ())
-    room = max(3, height // LOG_SHARE)
     first = Frame(short_id(task.id), amount=safe_line(task.kind), right=chip)
     return {
         "waits": Panel(first, view.head_lines(details, now, width - BOX_FRAME_CELLS)),
@@ -176,24 +182,62 @@ def panels(
         ),
         "payload": Panel(
             Frame("Payload", amount="" if size is None else format_bytes(size)),
-            payload[:height],
+            payload,
         ),
         "files": Panel(Frame("Files", amount=f"{len(details.parts):,}"), files),
         "mentions": Panel(
-            Frame("Log", "t", amount=f"{many:,}"), view.last_lines(log, room) if many else []
+            Frame("Log", "t", amount=f"{many:,}"),
+            (log if is_wide else view.last_lines(log, max(3, height // LOG_SHARE))) * bool(many),
+            keeps_end=True,
         ),
     }
 
 
 class TaskBoard(Board):
-    """Why it waits above, two columns, the log below."""
+    """Why it waits above, two columns, the log of the task below, or on a wide screen at the left.
+    What the columns leave shows what goes on at the place. In place of all that one text."""
 
     ABOVE, BELOW = ("waits",), ("mentions",)
     LEFT = ("facts", "timeline")
     RIGHT = ("error", "attempts", "files", "payload")
-    FILLS = frozenset({"timeline", "payload"})
+    FILLS = frozenset({"timeline", "mentions", "payload"})
     FOCUSED = "waits"
 
+    def __init__(self) -> None:
+        super().__init__(id="board")
+        self.text, self.foot = LongText(id="text"), PlaceFoot()
+        self.text.add_class("pane")
+
+    @override
+    def compose(self) -> ComposeResult:
+        yield self.text
+        yield from super().compose()
+        yield from self.foot.panes
+
+    @override
+    def columns(self, size: Size) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+        if size.width < SIDE_BY_SIDE_COLUMNS:
+            return super().columns(size)
+        return (*self.LEFT, *self.BELOW), self.RIGHT, ()
+
+    @override
+    def rest(self, column: Region, *, is_left: bool) -> dict[Widget, Region]:
+        least = MIN_LOG_LINES if is_left else MIN_GRAPH_LINES
+        pane = self.foot.log if is_left else self.foot.graph
+        return {pane: column} if column.height >= BOX + least else {}
+
+    def show_text(self, lines: Sequence[Line], room: Size, session: PlaceSession) -> None:
+        """Show one text, below it the place."""
+        self.text.show(lines)
+        size = self.screen.size
+        needed = min(frame_border(*size) + max(1, len(lines)), room.height)
+        text, rest = room.region.split_horizontal(needed)
+        foot = self.foot.regions(rest, size, session.readings.log)
+        self.place({self.text: text if foot else room.region} | foot)
+
+
+FIXED_LINES = 4
+"""Header, tabs, message line and hints."""
 
 MIN_RELATIVES = 3
 """Fewest lines for parent and children, if there are as many."""
@@ -209,8 +253,8 @@ class TaskScreen(KeyedScreen):
 
     def __init__(self, id: str, session: PlaceSession, context: ConsoleContext) -> None:
         super().__init__()
-        self.edges, self.tabs, self.text = EdgeLines(), Lines(id="parts"), LongText(id="text")
-        self.board, self.relatives = TaskBoard(id="board"), Picker(id="relatives", ghosts=False)
+        self.edges, self.tabs, self.board = EdgeLines(), Lines(id="parts"), TaskBoard()
+        self.text, self.relatives = self.board.text, Picker(id="relatives", ghosts=False)
         self.parts = TaskParts(session, context, self, id)
         self._is_painting = self._is_outdated = False
         self.shown_tab = self.parts.tab
@@ -221,7 +265,6 @@ class TaskScreen(KeyedScreen):
         yield self.edges.top
         yield self.tabs
         yield self.board
-        yield self.text
         yield self.relatives
         yield self.edges.message
         yield self.edges.hints
@@ -303,32 +346,39 @@ class TaskScreen(KeyedScreen):
             text = await asyncio.to_thread(TABS[tab], details, opened, now, inner)
         if not self.is_paintable:
             return
-        self.text.display, self.board.display = not is_board, is_board
-        if is_board:
-            self.board.show(shown)
         self._tops[self.shown_tab] = self.text.top
-        self.text.show(text)
-        self.text.add_class("pane")
-        self._show_relatives(details, inner)
+        room = Size(width, max(0, height - FIXED_LINES - self._show_relatives(details, inner)))
+        if is_board:
+            self.board.show(shown, room, BOX)
+        else:
+            self.board.show_text(text, room, parts.session)
+        self.call_after_refresh(self._paint_foot)  # once its panes have their sizes
         self.text.show_frame(parts.text_frame(), focused=not parts.has_relatives)
         if self.shown_tab != tab:
             self.shown_tab = tab
             self.text.move_to(self._tops.get(tab, len(text) if tab == "log" else 0))
         self._paint_edges()
 
-    def _show_relatives(self, details: TaskDetails | None, width: int) -> None:
-        """Show the parent and the children of the task below its tabs, if it has any."""
+    def _paint_foot(self) -> None:
+        if self.is_paintable:
+            self.board.foot.paint(self.parts.session)
+
+    def _show_relatives(self, details: TaskDetails | None, width: int) -> int:
+        """Show the parent and the children of the task below its tabs, if it has any; return how
+        many lines they take."""
         part, border = self.relatives, frame_border(*self.size)
         rows = [] if details is None else view.relative_rows(details, width)
         part.display = bool(rows)
         part.add_class("pane")
-        part.styles.height = border + min(len(rows), max(MIN_RELATIVES, self.size.height // 4))
+        height = border + min(len(rows), max(MIN_RELATIVES, self.size.height // 4))
+        part.styles.height = height
         part.show_rows(rows)
         if details is not None and rows:
             amount = view.relatives_amount(details.relatives)
             title = "Children" if amount else "Parent"
             right: Line = (("Enter", "key"), (" opens", "muted"))
             part.show_frame(Frame(title, amount=amount, right=right), focused=True)
+        return height if rows else 0
 
     def _paint_edges(self) -> None:
         parts, width, edges = self.parts, self.size.width, self.edges

@@ -143,6 +143,12 @@ class CachedRender:
 class Box(CachedRender, Container):
     """Panes in the layout that its style names."""
 
+    def refresh_places(self) -> None:
+        """Lay out its panes again. Textual forgets where panes were only in the widgets around the
+        one that is laid out."""
+        self._clear_arrangement_cache()
+        self.refresh(layout=True)
+
 
 class Across(CachedRender, Horizontal):
     """Panes side by side."""

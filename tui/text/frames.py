@@ -1,6 +1,10 @@
-"""The frames of panes, and the sizes of the screen at which frames and columns change."""
+"""The frames of panes, the sizes of the screen at which frames and columns change, and the division
+of lines between panes."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
 
 from engine.values import NamedTuple
 from tui.text.lines import Line
@@ -44,3 +48,28 @@ class Frame(NamedTuple):
         title: Line = ((f"{self.key} ", "key"),) if self.key else ()
         title += ((self.name, "title" if focused else "muted"),)
         return (*title, (f" {self.amount}", "strong")) if self.amount else title
+
+
+Pane = TypeVar("Pane")
+"""A pane, or its name."""
+
+LEAST_LINES = 3
+"""Lines of a pane with its frame before another one gets more."""
+
+
+def share_lines(
+    total: int, needed: Mapping[Pane, int], filler: Pane | None = None
+) -> dict[Pane, int]:
+    """Share lines between panes: each gets at least 3, then one after the other a line more until
+    all have what they want; the filler, else the last one, gets the rest. Without room the last
+    ones get none."""
+    names = [*needed][: total // LEAST_LINES]
+    lines = dict.fromkeys(needed, 0) | dict.fromkeys(names, LEAST_LINES)
+    free = total - LEAST_LINES * len(names)
+    while free and (hungry := [name for name in names if lines[name] < needed[name]]):
+        for name in hungry[:free]:
+            lines[name] += 1
+        free -= len(hungry[:free])
+    if names:
+        lines[filler if filler is not None and filler in names else names[-1]] += free
+    return lines

@@ -34,7 +34,7 @@ from tui.text.log_line import log_line, shorten_ids
 from tui.text.times import format_clock, format_time_with_age
 from tui.transports import detail_lines as view
 from tui.transports import transport_lines as table
-from tui.widgets.line_widgets import Board, Panel
+from tui.widgets.divided import Board, Panel
 
 RANGE_KEY: Line = (("z", "key"), (" range", "muted"))
 

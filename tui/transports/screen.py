@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from textual.geometry import Size
+
 from engine.index.filter_language import equality_filter, format_term
 from engine.index.schema import Query
 from engine.model import State
@@ -21,7 +23,7 @@ from tui.screens.rows_screen import FIXED_LINES, ListPanes, RowsScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys
-from tui.text.frames import Frame
+from tui.text.frames import BOX, Frame
 from tui.text.hints import next_line
 from tui.text.lines import Line
 from tui.text.table import Choice, ShownRows
@@ -125,6 +127,7 @@ FAILURE_ROWS: tuple[KeyRow[FailureParts, Change], ...] = (
         refusal=FailureParts.open_refusal,
     ),
     _make.own(LOG_WORDS, open_log),
+    KeyRow(_make.key("pane(1)"), lambda parts: parts.screen.switch_pane()),
     *_make.views(),
     _make.goes(_make.key("operations", keys.PROBLEMS), Target(keys.OPERATIONS)),
     *_make.ends(),
@@ -266,8 +269,8 @@ class TransportsScreen(RowsScreen):
         shown, (width, height) = self.parts.board, self.size
         self.panes.show_board(is_shown=shown is not None)
         if shown is not None:
-            room = height - FIXED_LINES - self.panes.rows_height(self.size)
-            self._board.show(panels(shown, width, room))
+            room = Size(width, height - FIXED_LINES - self.panes.rows_height(self.size))
+            self._board.show(panels(shown, width, room.height), room, BOX)
 
 
 class FailuresScreen(RowsScreen):

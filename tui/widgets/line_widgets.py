@@ -9,14 +9,12 @@ from itertools import zip_longest
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
-from textual.app import ComposeResult
 from textual.content import Content
 from textual.geometry import Region, Size, Spacing
 from textual.reactive import Reactive
 from textual.strip import Strip
 
-from engine.values import NamedTuple
-from tui.terminal.render_cache import Box, CachedRender
+from tui.terminal.render_cache import CachedRender
 from tui.terminal.sized_screen import SizedWidget
 from tui.text.frames import Frame
 from tui.text.glyphs import ASCII, UTF8, Glyphs
@@ -208,44 +206,3 @@ def changed_lines(before: Sequence[Line], after: Sequence[Line]) -> list[int]:
 def _parts(text: Content | None) -> tuple[object, ...]:
     """Text and styles: two contents are equal for Textual if their texts are."""
     return () if text is None else (text.plain, *text.spans)
-
-
-class Panel(NamedTuple):
-    """The content of a pane; one without lines is hidden."""
-
-    frame: Frame
-    lines: Sequence[Line]
-
-
-class Board(Box):
-    """Panes by their ids: some over the whole width above and below two columns. A pane is as high
-    as its lines; those of `FILLS` get the lines that are left in their column."""
-
-    ABOVE: tuple[str, ...] = ()
-    LEFT: tuple[str, ...] = ()
-    RIGHT: tuple[str, ...] = ()
-    BELOW: tuple[str, ...] = ()
-    FILLS: frozenset[str] = frozenset()
-    FOCUSED = ""
-    """The pane that stands out."""
-
-    def compose(self) -> ComposeResult:
-        yield from self._panes(self.ABOVE)
-        with Box(id="columns"):
-            with Box(classes="column"):
-                yield from self._panes(self.LEFT)
-            with Box(classes="column"):
-                yield from self._panes(self.RIGHT)
-        yield from self._panes(self.BELOW)
-
-    def _panes(self, ids: Sequence[str]) -> ComposeResult:
-        for id in ids:
-            yield Lines(id=id, classes="pane -fills" if id in self.FILLS else "pane")
-
-    def show(self, panels: Mapping[str, Panel]) -> None:
-        """Show these panes."""
-        for id, panel in panels.items():
-            pane = self.query_one(f"#{id}", Lines)
-            pane.display = bool(panel.lines)
-            pane.show(panel.lines)
-            pane.show_frame(panel.frame, focused=id == self.FOCUSED)

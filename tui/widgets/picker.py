@@ -55,6 +55,11 @@ class Picker(Painted, can_focus=True):
         """The rows in order, including a departed one."""
         return self._rows
 
+    @property
+    def line_count(self) -> int:
+        """Lines that show all rows, with those that do not scroll."""
+        return len(self._head) + len(self._rows) + len(self._foot)
+
     def show_rows(
         self, rows: Sequence[Choice], head: Sequence[Line] = (), foot: Sequence[Line] = ()
     ) -> None:

@@ -67,7 +67,7 @@ from tui.overview import alert_lines as alert_view
 from tui.overview import place_lines as view
 from tui.overview import reads as overview_reads
 from tui.overview import side_panes
-from tui.overview.division import OverviewFrame, PaneNeeds, divide_screen, share_lines
+from tui.overview.division import OverviewFrame, PaneNeeds, divide_screen
 from tui.overview.panes import KINDS, LOG, AgeTable
 from tui.overview.parts import AGES, ALERTS, QUEUES
 from tui.overview.place_lines import PlaceLine
@@ -77,6 +77,7 @@ from tui.queue.screen import QueueScreen
 from tui.screens.rows_parts import ROW_HAS_LEFT
 from tui.task.screen import TaskScreen
 from tui.text import keys, table
+from tui.text.frames import share_lines
 from tui.text.lines import Line
 from tui.transports.screen import TransportsScreen
 

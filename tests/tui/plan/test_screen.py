@@ -34,6 +34,7 @@ from tests.console_places import (
 )
 from tests.journaled_places import a_journaled_place, carried_out, interrupt, kept, seen
 from tests.mail_transports import PlaceTransports
+from tests.tui.blank_rows import wasted_rows
 from tests.tui.conftest import READING
 from tests.tui.transports.test_screen_destinations import FINE, Deliveries
 from tests.zgb_console_place import PAUSE, RETRY, ZgbConsolePlace
@@ -583,6 +584,20 @@ async def test_a_result_says_that_no_worker_is_running() -> None:
             await operator.until(lambda: news)
             await operator.opens(QueueScreen, "escape")
             assert not news
+
+
+@pytest.mark.parametrize("dead", [3, 60])
+async def test_a_result_has_no_blank_frame_beside_one_that_cuts(dead: int) -> None:
+    """With few tasks the place is below them; many have all rows, and no frame is blank."""
+    place = a_place(a_memory(some_tasks(dead=dead)))
+    async with an_operator(place, size=(120, 40)) as operator:
+        await operator.opens(PlanScreen, "4", "*", "X")
+        await operator.sees(f"Tasks {dead}")
+        await operator.step(" ".join(str(dead)), f"{dead} purged = {dead}", "RESULT NOW")
+        screen = operator.console.screen
+        for size in ((200, 60), (120, 40), (80, 24)):
+            await operator.pilot.resize_terminal(*size)
+            await operator.until(lambda: not wasted_rows(screen), lambda: wasted_rows(screen))
 
 
 async def test_a_plan_shows_no_result_of_another_operation() -> None:
