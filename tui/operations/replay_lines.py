@@ -20,6 +20,7 @@ from engine.text.times import format_rough_duration
 from engine.values import NamedTuple
 from tui.operations.worker_lines import format_seconds
 from tui.plan.plan_lines import requests_text
+from tui.plan.result_rows import TaskStates, state_now
 from tui.session.running_operations import RunningOperation
 from tui.text.graphs import LAST_OF_LINES, LatestFlow, braille_line, flow_graph
 from tui.text.lines import Line, Run, cut_line, folded_lines, join_ends, parts_that_fit, width_of
@@ -379,8 +380,15 @@ _RESULT_WORDS: Mapping[str, str] = {
 }
 
 
-def task_table(tasks: Sequence[TaskProgress], past: str, width: int) -> tuple[Line, list[Choice]]:
-    """Titles and one row for each task; `past` is the word of a task that the verb changed."""
+def task_table(
+    tasks: Sequence[TaskProgress],
+    past: str,
+    width: int,
+    now: TaskStates,
+    words: Mapping[State, str],
+) -> tuple[Line, list[Choice]]:
+    """Titles and one row for each task, with where it is now; `past` is the word of a task that the
+    verb changed, `words` are the store's own words of states."""
     timed = any(task.when for task in tasks)
 
     def result(task: TaskProgress) -> Run:
@@ -395,6 +403,7 @@ def task_table(tasks: Sequence[TaskProgress], past: str, width: int) -> tuple[Li
         Column("AT", 9, lambda task: (format_clock(task.when)[:8], "muted")),
         Column("RESULT", 11 - timed, result),
         Column("TOOK", 6, took, right=True),
+        Column("NOW", 4, lambda task: state_now(task.id, now, words), most=12),
         Column(
             "REPLY" if timed else "REASON", 0, lambda task: (safe_line(task.detail), ""), grows=REST
         ),

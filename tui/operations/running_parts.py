@@ -13,6 +13,8 @@ from engine.verbs import VERBS
 from tui.operations import replay_lines as view
 from tui.operations.replay_lines import FLOW_SECONDS, SPARKLINE_CELLS
 from tui.operations.worker_lines import format_seconds
+from tui.plan.plan_lines import MAX_LISTED_TASKS
+from tui.plan.result_rows import TaskStates, read_states
 from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.graph_pane import latest_flow
@@ -23,7 +25,7 @@ from tui.text.frames import Frame
 from tui.text.graphs import graph_steps
 from tui.text.hints import next_line
 from tui.text.lines import Line
-from tui.text.table import ShownRows
+from tui.text.table import Choice, ShownRows
 from tui.text.times import format_clock
 
 REPAINT_SECONDS = 1.0
@@ -45,11 +47,22 @@ class RunningParts(RowsParts):
     ) -> None:
         super().__init__(session, context, screen)
         self.work = work
+        self._now = TaskStates()
         self._wait_before: float | None = None
         """Waiting time when it began, in seconds; None if the screen was opened later."""
 
     def start(self) -> None:
         self.screen.run("operation", self.follow)
+        self.screen.run("states", self._follow_states)
+
+    async def _follow_states(self) -> Change:
+        """Read where the tasks with a result are now, also after the end."""
+        while True:
+            if self.screen.is_current:
+                ids = {task.id for task in self._view.tasks[:MAX_LISTED_TASKS]}
+                self._now = await read_states(self.session.inspector, ids)
+                self.screen.show_change(Change.ROWS)
+            await asyncio.sleep(REPAINT_SECONDS)
 
     async def follow(self) -> Change:
         """Show what changes until it has ended."""
@@ -87,10 +100,14 @@ class RunningParts(RowsParts):
         return (self.session.name, self.work.words.name)
 
     def rows(self, width: int) -> ShownRows:
-        title, tasks = view.task_table(self._view.tasks, self.work.words.past, width)
+        title, tasks = self._task_table(self._view, width)
         if tasks:
             self.lead(tasks[0].key)
         return ShownRows(title if tasks else (), tasks)
+
+    def _task_table(self, now: view.OperationView, width: int) -> tuple[Line, list[Choice]]:
+        words = self.session.inspector.states
+        return view.task_table(now.tasks, self.work.words.past, width, self._now, words)
 
     def details(self, width: int) -> list[Line]:
         return view.head_lines(self._view, width)
@@ -158,7 +175,7 @@ class RunningParts(RowsParts):
 
     def copies(self) -> tuple[Copy, ...]:
         now = self._view
-        _, rows = view.task_table(now.tasks, self.work.words.past, 200)
+        _, rows = self._task_table(now, 200)
         lines = [*view.head_lines(now, 100), *(row.line for row in rows)]
         text = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
         began = f"{self.work.words.name} {format_time(self.work.began)}"

@@ -54,6 +54,13 @@ async def read_states(inspector: Inspector, ids: Collection[str]) -> TaskStates:
     return TaskStates(states, latest.is_complete and not latest.unavailable)
 
 
+def state_now(id: str, now: TaskStates, words: Mapping[State, str]) -> Run:
+    """Where a task is now; `words`: the store's own words of states."""
+    if (state := now.states.get(id)) is not None:
+        return state_name(words.get(state, state)), ""
+    return "not in queue" if now.is_whole else UNKNOWN, "muted"
+
+
 def journal_results(
     entries: Sequence[Entry], verb: str, words: Mapping[State, str]
 ) -> list[TaskResult]:
@@ -110,17 +117,12 @@ def result_table(
 ) -> list[Line]:
     """The table; `total`: all tasks of the operation, `words`: the store's own words of states."""
 
-    def state(one: TaskResult) -> Run:
-        if (state := now.states.get(one.id)) is not None:
-            return state_name(words.get(state, state)), ""
-        return "not in queue" if now.is_whole else UNKNOWN, "muted"
-
     reason = min(MIN_REASON_CELLS, max((len(one.reason) for one in results), default=0))
     columns: list[Column[TaskResult]] = [
         Column("TASK", 8, lambda one: (safe_line(one.id), "accent"), most=46, keeps_end=True),
         Column("RESULT", 6, lambda one: one.result, most=11),
         Column("MOVE", 4, lambda one: (one.move, "muted"), most=20),
-        Column("NOW", 4, state, most=12),
+        Column("NOW", 4, lambda one: state_now(one.id, now, words), most=12),
         Column("REASON", reason, lambda one: (safe_line(one.reason), "muted"), grows=REST),
     ]
     has_moves = any(one.move for one in results)

@@ -37,6 +37,7 @@ from tests.console_places import (
 from tests.journaled_places import a_journaled_place, kept, seen
 from tests.tables import each
 from tests.tui.asked_screen import AskedRowsScreen
+from tests.tui.blank_rows import wasted_rows
 from tui.operations import replay_lines as view
 from tui.operations.running_parts import RunningParts
 from tui.operations.running_screen import ROWS, ReplayScreen
@@ -141,6 +142,18 @@ async def test_a_replay_shows_how_far_it_is(place: Place) -> None:
         assert operator.line("word").startswith(" next")
         await operator.step("c", "> DLQ > clusters", "F-")
     assert len(await off(seen, place, State.DEAD)) == 11
+
+
+async def test_results_show_where_their_tasks_are_now(place: Place) -> None:
+    """A task that has run is not in the queue any more; a size for which no row is cut leaves no
+    frame blank."""
+    async with replaying(place, ONE, armed=False, sent=1, size=(120, 40)) as (operator, _):
+        await off(deliver, place, 1)
+        await operator.until(lambda: "not in queue" in operator.rows)
+        for size in ((200, 60), (120, 40), (80, 24)):
+            await operator.pilot.resize_terminal(*size)
+            screen = operator.console.screen
+            await operator.until(lambda: not wasted_rows(screen), lambda: wasted_rows(screen))  # noqa: B023
 
 
 async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
