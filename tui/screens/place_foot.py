@@ -75,7 +75,8 @@ class PlaceFoot:
         least, needed = border + MIN_GRAPH_LINES, border + max(1, len(log))
         if room.height < border + MIN_LOG_LINES:
             return {}
-        if not (has_graph and border == BOX) or room.height < least:
+        has_graph = has_graph and (self._graph_first or border == BOX)
+        if not has_graph or room.height < least:
             return {self.log: room} if log else {}
         if room.width >= SIDE_BY_SIDE_COLUMNS and needed >= room.height:
             graph, rest = room.split_vertical(room.width // 2)
