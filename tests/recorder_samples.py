@@ -62,6 +62,7 @@ def a_sample(
     own = RecordedSample(when, "a worker", oldest=when - 3600, due=30, died=when - 86400)
     tokens = (BucketState("mail_send", 3, 5, when + 21, 60),)
     own = own._replace(rates=Rates(1.5, 2.25), alerts=(an_alert(),), tokens=tokens)
+    own = own._replace(kinds={"mail_send": 12})
     return make_sample(inputs, own)._replace(**fields)  # type: ignore[arg-type]
 
 

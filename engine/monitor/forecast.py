@@ -255,13 +255,15 @@ _UNKNOWN_BRIEFS = {
 
 
 def drain_with_rate_limit(drain: Drain, forecasts: Sequence[Forecast]) -> Drain:
-    """Return the drain with the forecast's ETA, if a rate limit is slower than the present rate, or
-    as growing if a kind grows."""
+    """Return the drain with the forecast's ETA, if a rate limit is slower than the present rate; as
+    growing if a kind grows; unknown if the forecast cannot tell how long a limit takes."""
     found = next((each for each in forecasts if each.topic is ForecastTopic.DRAIN), None)
     if found is None or drain.trend in (Trend.EMPTY, Trend.GROWING, Trend.STALLED):
         return drain
     if found.is_growing:
         return Drain(Trend.GROWING)
+    if found.unknown and drain.trend is Trend.DRAINING:
+        return Drain(Trend.UNKNOWN)
     return Drain(Trend.DRAINING, found.seconds) if found.seconds else drain
 
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State, Verdict
 from engine.monitor.alerts import Alert, AlertInputs, AlertKind, Goal, Level, Where
-from engine.monitor.throughput import Rates
+from engine.monitor.throughput import Drain, Rates
 from engine.monitor.transport_health import (
     WINDOWS,
     CountWindow,
@@ -74,6 +74,10 @@ class RecordedSample(NamedTuple):
     """Failures of the last tasks that left the store."""
     finer: Mapping[str, tuple[State, int]] = {}
     """Words of the store that are finer than a state: the state and the count of each."""
+    drain: Drain | None = None
+    """Trend of the backlog; None: as the counts of the samples have it."""
+    kinds: Mapping[str, int] | None = None
+    """Pending tasks of each kind that has a token bucket."""
 
 
 def make_sample(inputs: AlertInputs, own: RecordedSample) -> RecordedSample:
@@ -83,6 +87,7 @@ def make_sample(inputs: AlertInputs, own: RecordedSample) -> RecordedSample:
         words={state: word[:_NAME] for state, word in inputs.states.items()},
         counts={state: inputs.counts.get(state, 0) for state in inputs.states},
         finer={word[:_NAME]: count for word, count in own.finer.items()},
+        kinds=_limited_kinds(own),
         complete=inputs.complete,
         unavailable=inputs.unavailable[:_WORDS],
         problems=inputs.problems,
@@ -95,6 +100,13 @@ def make_sample(inputs: AlertInputs, own: RecordedSample) -> RecordedSample:
         ),
         tokens=tokens[:_WORDS] if isinstance(tokens, str) else tuple(tokens[:_MANY]),
     )
+
+
+def _limited_kinds(sample: RecordedSample) -> Mapping[str, int] | None:
+    if sample.kinds is None or isinstance(sample.tokens, str):
+        return None
+    names = {bucket.name for bucket in sample.tokens[:_MANY]}
+    return {name: count for name, count in sample.kinds.items() if name in names}
 
 
 # ---- to bytes, and back
@@ -124,7 +136,7 @@ def _shorter(sample: RecordedSample) -> RecordedSample:
         half = "" if isinstance(tokens, str) else tokens[: len(tokens) // 2]
         return shorter._replace(alerts=alerts[: len(alerts) // 2], tokens=half)
     bare = dict.fromkeys(sample.words, "")
-    shortest = sample._replace(by="", words=bare, unavailable="", lock=None, tokens=())
+    shortest = sample._replace(by="", words=bare, unavailable="", lock=None, tokens=(), kinds=None)
     return shortest if shortest != sample else shortest._replace(finer={})
 
 
@@ -136,9 +148,11 @@ class _Times(NamedTuple):
     due: int | None
     died: float | None
     lease_workers: int = 0
-    """This and the next two are not written if there is nothing to say."""
+    """This and the next ones are not written if there is nothing to say."""
     gone_failures: int = 0
     finer: tuple[tuple[str, State, int], ...] = ()
+    drain: Drain | None = None
+    kinds: tuple[tuple[str, int], ...] | None = None
 
 
 class _StoredSample(NamedTuple):
@@ -165,7 +179,14 @@ class _StoredSample(NamedTuple):
 def _plain(sample: RecordedSample) -> list[object]:
     lock = sample.lock
     finer = [(word, state, n) for word, (state, n) in sample.finer.items()]
-    later = (sample.lease_workers, sample.gone_failures, finer)
+    drain, kinds = sample.drain, sample.kinds
+    later = (
+        sample.lease_workers,
+        sample.gone_failures,
+        finer,
+        drain and [drain.trend, drain.seconds and round(drain.seconds, 1)],
+        None if kinds is None else [*kinds.items()],
+    )
     return [
         _FORMAT_VERSION,
         round(sample.when, 1),
@@ -205,6 +226,7 @@ def decode_sample(data: bytes, place: str) -> RecordedSample:
 def _sample(row: _StoredSample, place: str) -> RecordedSample:
     fields = row.times._asdict()
     fields["finer"] = {word: (state, n) for word, state, n in row.times.finer}
+    fields["kinds"] = None if row.times.kinds is None else dict(row.times.kinds)
     return RecordedSample(
         row.when,
         row.by,

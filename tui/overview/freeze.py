@@ -109,9 +109,14 @@ class Freeze:
         held = self._held.get(session.number)
         if held is not None and not self.is_past:
             return held._replace(recorded=history.at(frozen.at))
-        memory = frozen.memories.get(session.number, NO_EVENTS)
         return snapshot.recorded_snapshot(
-            session.place, session.number, history, at=frozen.at, cells=cells, memory=memory
+            session.place,
+            session.number,
+            history,
+            at=frozen.at,
+            cells=cells,
+            memory=frozen.memories.get(session.number, NO_EVENTS),
+            parts=[part.name for part in held.queue.parts] if held else (),
         )
 
     def begin(self, snapshots: Iterable[PlaceSnapshot]) -> None:

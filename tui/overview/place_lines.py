@@ -55,6 +55,8 @@ class QueuePart(NamedTuple):
     unknown."""
     outward: float | None
     """Tasks per second that ended; None if unknown."""
+    unknown: str = ""
+    """Why nothing is known of it; "" if it is."""
 
 
 class PlaceLine(NamedTuple):
@@ -125,16 +127,22 @@ def live_line(
 
 
 def _parts_of(session: PlaceSession) -> tuple[QueuePart, ...]:
-    """The queues of a server, each with its oldest task from the index and its rate from the jobs
-    that are kept."""
+    """The queues of a server, those with the most dead and pending tasks first, each with its
+    oldest task from the index and its rate from the jobs that are kept."""
     figures = session.readings.queue_figures
     known = ((one.kind, one.per_minute) for one in figures.kinds or ())
     rates = {kind: per_minute / 60 for kind, per_minute in known if per_minute is not None}
     oldest = {safe_line(kind): when for kind, when in session.oldest_by_kind.items()}
-    return tuple(
+    parts = (
         QueuePart(name, counts, oldest.get(name), rates.get(name))
         for name, counts in figures.queues
     )
+
+    def rank(part: QueuePart) -> tuple[int, int, str]:
+        counts = part.counts
+        return -counts.get(State.DEAD, 0), -counts.get(State.PENDING, 0), part.name
+
+    return tuple(sorted(parts, key=rank))
 
 
 def count_rows(queues: Iterable[PlaceLine]) -> int:
@@ -149,21 +157,16 @@ MAX_PARTS = 20
 def part_lines(
     queues: Sequence[PlaceLine], number: int, now: float, width: int
 ) -> Iterator[tuple[str, Line]]:
-    """Yield the name and the line of each queue of a place, those with the most dead and pending
-    tasks first, in the columns of all places."""
+    """Yield the name and the line of each queue of a place, in the columns of all places."""
     form, place = table_layout(queues, width), queues[number]
-
-    def rank(part: QueuePart) -> tuple[int, int, str]:
-        counts = part.counts
-        return -counts.get(State.DEAD, 0), -counts.get(State.PENDING, 0), part.name
-
-    for part in sorted(place.parts, key=rank)[:MAX_PARTS]:
+    for part in place.parts[:MAX_PARTS]:
         line = PlaceLine(
             place.number,
             part.name,
             place.words,
             part.counts,
             complete=True,
+            unavailable=part.unknown,
             due=0,  # its column is empty, and a queue without pending tasks has no oldest one
             oldest=part.oldest,
             rates=None if part.outward is None else Rates(0.0, part.outward),

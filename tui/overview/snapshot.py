@@ -30,7 +30,7 @@ from engine.text.safe import safe_line
 from engine.text.times import format_duration
 from engine.values import NamedTuple
 from tui.overview import place_lines
-from tui.overview.place_lines import PlaceLine
+from tui.overview.place_lines import PlaceLine, QueuePart
 from tui.session.place_session import (
     QUIET_READ_SECONDS,
     PlaceSession,
@@ -124,9 +124,11 @@ def recorded_snapshot(
     at: float,
     cells: int,
     memory: EventMemory = NO_EVENTS,
+    parts: Sequence[str] = (),
 ) -> PlaceSnapshot:
     """A place as recorded at a time (epoch seconds UTC); figures of transports that are not
-    recorded are counted from the log events in memory."""
+    recorded are counted from the log events in memory. `parts`: the queues of a server, whose
+    lines say that they are not recorded."""
     recorded = history.at(at)
     if isinstance(recorded, MissingSpan):
         return PlaceSnapshot(
@@ -135,7 +137,7 @@ def recorded_snapshot(
     past = history.flow_until(at)
     growth = past.growth(State.DEAD, at)
     stalled = is_stalled(recorded.due, recorded.alerts)
-    drain = Drain(Trend.STALLED) if stalled else past.drain(at)
+    drain = recorded.drain or (Drain(Trend.STALLED) if stalled else past.drain(at))
     basis = ForecastInputs(
         recorded.counts,
         recorded.words,
@@ -143,6 +145,7 @@ def recorded_snapshot(
         growth=growth,
         died=recorded.died,
         tokens=recorded.tokens,
+        kinds=recorded.kinds,
         undated="death times not recorded",
     )
     known = recorded.complete and not recorded.unavailable
@@ -168,6 +171,7 @@ def recorded_snapshot(
         ),
         fine_words=tuple(recorded.finer),
         gone_failures=recorded.gone_failures,
+        parts=tuple(QueuePart(name, {}, None, None, "not recorded") for name in parts),
     )
     return PlaceSnapshot(
         queue,

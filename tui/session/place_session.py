@@ -572,6 +572,8 @@ class PlaceSession:
             },
             lease_workers=count_lease_workers(self) if self.place.has_leases else 0,
             gone_failures=sum(self.readings.queue_figures.gone_failures.values()),
+            drain=self.estimate_drain(now) if known else None,
+            kinds=waiting.kinds if known else None,
         )
         return make_sample(self.alert_inputs(), own)
 

@@ -184,7 +184,9 @@ def test_all_forecasts_as_data() -> None:
     (GROWS, (SLOW,), GROWS),
     (UNKNOWN, (SLOW,), Drain(Trend.DRAINING, 7200.0)),
     (UNKNOWN, (), UNKNOWN),
+    (DRAINS, (SLOW._replace(name="mail_send"),), UNKNOWN),
 ])  # fmt: skip
 def test_column_and_text_agree(pace: Drain, tokens: tuple[BucketState, ...], drain: Drain) -> None:
-    """Where a rate limit is slower than the pace, the drain column shows the time of the limit."""
+    """Where a rate limit is slower than the pace, the drain column shows the time of the limit,
+    or that it is not known."""
     assert forecast.drain_with_rate_limit(pace, [drain_of(120, pace, tokens)]) == drain

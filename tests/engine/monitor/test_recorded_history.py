@@ -14,6 +14,7 @@ from engine.monitor import recorded_history, sample_codec
 from engine.monitor.recorded_history import MissingSpan, RecordedHistory, step_seconds, step_time
 from engine.monitor.recorder import EncodedSample
 from engine.monitor.sample_codec import BadSample, RecordedSample, decode_sample, encode_sample
+from engine.monitor.throughput import Drain, Trend
 from engine.monitor.transport_health import WINDOWS, CountWindow, DeliveryCounts, TransportHealth
 from tests.recorder_samples import NOTHING_KNOWN, NOW, a_sample, a_way, an_alert
 
@@ -34,6 +35,7 @@ def test_a_moment_comes_back_as_it_was() -> None:
     totals = DeliveryCounts(17, 10, 7, 6)
     finer = {"retry": (State.PENDING, 4), "chunk": (State.ACTIVE, 0)}
     fine = sample._replace(finer=finer, lease_workers=2, gone_failures=3)
+    fine = fine._replace(drain=Drain(Trend.DRAINING, 32.5), kinds={"mail_send": 7})
     fine = fine._replace(transports=(a_way("sendmail")._replace(totals=totals),))
     again = decode_sample(encode_sample(fine), "mail.out")
     assert again._replace(transports=()) == fine._replace(transports=())

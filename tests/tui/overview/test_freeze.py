@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.locks.token_buckets import BucketState
 from engine.model import State
 from engine.monitor.recorded_history import RecordedHistory
 from engine.monitor.recorder import (
@@ -29,6 +30,7 @@ from engine.monitor.recorder import (
     read_samples,
 )
 from engine.monitor.sample_codec import RecordedSample, decode_sample, encode_sample
+from engine.monitor.throughput import Trend
 from engine.monitor.transport_health import (
     WINDOWS,
     CountWindow,
@@ -50,7 +52,7 @@ from tests.tui.cli.print.test_overview import row_of
 from tests.tui.drawn_screens import settled
 from tests.tui.overview.test_screen import overview, screen_of
 from tui.overview.freeze import Freeze, FrozenTime
-from tui.overview.place_lines import table_layout
+from tui.overview.place_lines import live_line, part_lines, place_table, table_layout
 from tui.overview.screen import OverviewScreen
 from tui.overview.snapshot import recorded_snapshot, totals
 
@@ -296,6 +298,27 @@ def test_the_line_of_then_counts_what_the_live_one_counts(root: Path) -> None:
     cells = [columns[title].cell(past.queue, NOW)[0].strip() for title in ("PEND", "FAILED", "DLQ")]
     counted = totals([past])
     assert cells == ["16", "4", "15"] and counted is not None and counted.workers == 2
+
+
+async def test_a_moment_is_shown_as_it_was_live(root: Path) -> None:
+    """What a console records of a place are the numbers of its own line, with the time to empty
+    that a rate limit gives; of the queues of a server it says that they are not recorded."""
+    place = recorded_place(root)._replace(
+        tokens=lambda: (BucketState("mail_send", 0, 5, NOW + 12, 300),)
+    )
+    async with overview(place) as operator:
+        (live,) = operator.console.sessions
+        await operator.until(lambda: live.backlog and "mail_send" in live.backlog.kinds)
+        sample = decode_sample(encode_sample(live.sample()), place.name)
+        history = RecordedHistory((), place.name, sample)
+        then = recorded_snapshot(place, 1, history, at=NOW, cells=18, parts=["orders"]).queue
+        now = live_line(live, NOW, 18)
+        assert now.drain.trend is Trend.DRAINING and now.drain.seconds
+        for width in (80, 120, 200):
+            lines = [place_table([one._replace(spark=())], NOW, width) for one in (then, now)]
+            assert lines[0] == lines[1]
+        ((name, line),) = part_lines([then], 0, NOW, 80)
+        assert name == "orders" and "not recorded" in "".join(text for text, _ in line)
 
 
 async def test_a_gap_is_shown_as_one(past: Path) -> None:

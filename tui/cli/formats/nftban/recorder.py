@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from engine.destinations.watch import join
 from engine.formats.base.format import Setup
 from engine.formats.nftban.queue_folders import open_spool
 from engine.formats.nftban.store import NftbanStore
+from engine.locks.token_buckets import BucketState
 from engine.model import State
-from engine.monitor.alerts import GRACE_SECONDS, find_alerts
+from engine.monitor.alerts import GRACE_SECONDS, find_alerts, is_stalled
 from engine.monitor.recorder import SAMPLE_INTERVAL_SECONDS, Recorder, RecorderStatus
 from engine.monitor.sample_codec import RecordedSample, make_sample
-from engine.monitor.throughput import FlowHistory
+from engine.monitor.throughput import Drain, FlowHistory, Trend
 from engine.operations.journal import Operation
 from engine.places.alert_facts import NO_TASKS, make_alert_inputs
 from engine.places.place_watcher import PlaceWatcher
@@ -26,6 +27,7 @@ from engine.store import StoreError
 from engine.system.command_errors import print_error
 from tui.cli.queue.status import (
     ORDERED_SAMPLE_TASKS,
+    TaskSummary,
     count_lost_mails,
     find_interrupted,
     read_operations,
@@ -144,7 +146,11 @@ class RecorderThread:
             rates=self._flow.rates(now),
             alerts=find_alerts(inputs, now, self._place.alerts),
             tokens=readings.tokens,
+            drain=self._flow.drain(now),
+            kinds=_waiting_kinds(tasks, readings.tokens),
         )
+        if is_stalled(own.due, own.alerts, self._flow.is_without_output(now)):
+            own = own._replace(drain=Drain(Trend.STALLED))
         return make_sample(inputs, own)
 
     def _follow(self, now: float, counts: Mapping[State, int]) -> None:
@@ -160,3 +166,12 @@ class RecorderThread:
             return self._setup.counters().read("processed_total")
         except OSError:
             return 0  # the worker reports it
+
+
+def _waiting_kinds(
+    tasks: TaskSummary | None, tokens: Sequence[BucketState] | str
+) -> Mapping[str, int] | None:
+    """The pending tasks of each kind with a token bucket; None if not all of them were read."""
+    if tasks is None or tasks.read is not None or isinstance(tokens, str):
+        return None
+    return {bucket.name: tasks.kinds.get(bucket.name, 0) for bucket in tokens}
