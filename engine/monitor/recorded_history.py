@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from engine.model import State
+from engine.monitor.alerts import Alert
 from engine.monitor.recorder import SAMPLE_INTERVAL_SECONDS, EncodedSample
-from engine.monitor.sample_codec import BadSample, RecordedSample, decode_sample
+from engine.monitor.sample_codec import BadSample, RecordedSample, decode_alerts, decode_sample
 from engine.monitor.throughput import (
     HISTORY_SECONDS,
     FlowHistory,
@@ -62,6 +63,18 @@ class RecordedHistory:
     def times(self) -> Sequence[float]:
         """Times of the samples, epoch seconds UTC."""
         return [moment.at for moment in self._moments]
+
+    def alerts(self) -> Iterator[tuple[float, tuple[Alert, ...]]]:
+        """Yield the time and the alerts of each sample; none is kept, so any thread may do it."""
+        last = self._last
+        moments = self._moments if last is None else self._moments[:-1]
+        yield from zip(
+            (moment.at for moment in moments),
+            decode_alerts((moment.data for moment in moments), self._place),
+            strict=True,
+        )
+        if last is not None:
+            yield last.when, last.alerts
 
     def at(self, when: float) -> RecordedSample | MissingSpan:
         """Return the last sample at or before a moment if it is recent enough, else the gap."""

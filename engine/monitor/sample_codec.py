@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, repeat
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State, Verdict
@@ -155,6 +156,13 @@ class _Times(NamedTuple):
     kinds: tuple[tuple[str, int], ...] | None = None
 
 
+_StoredAlert: TypeAlias = tuple[Level, AlertKind, str, float | None, Where, State | None, str]
+
+
+class _StoredAlerts(NamedTuple):
+    alerts: tuple[_StoredAlert, ...]
+
+
 class _StoredSample(NamedTuple):
     """A sample as it is stored, by position; earlier versions lack the fields with a default, also
     those of `DeliveryCounts` and `BucketState`."""
@@ -169,11 +177,14 @@ class _StoredSample(NamedTuple):
     times: _Times
     rates: Rates | None
     lock: tuple[Verdict, int | None, float | None, float, str] | None
-    alerts: tuple[tuple[Level, AlertKind, str, float | None, Where, State | None, str], ...]
+    alerts: tuple[_StoredAlert, ...]
     transports: tuple[
         tuple[str, DeliveryCounts | None, float | None, float | None, _CountsByWindow], ...
     ]
     tokens: tuple[BucketState, ...] | str
+
+
+_ALERTS_AT = _StoredSample._fields.index("alerts")
 
 
 def _plain(sample: RecordedSample) -> list[object]:
@@ -213,14 +224,36 @@ def decode_sample(data: bytes, place: str) -> RecordedSample:
     Raises:
         BadSample: the bytes are invalid; nothing in them is used."""
     try:
-        inflate = zlib.decompressobj(wbits=-15, zdict=_USUAL)
-        text = inflate.decompress(data, _INFLATED)
-        row = from_array(_StoredSample, decode.load_json(text, _INFLATED), "sample")
+        row = from_array(_StoredSample, _inflate(data), "sample")
         if row.version != _FORMAT_VERSION:
             raise BadSample("another format")
         return _sample(row, place)
     except (zlib.error, ValueError) as error:
         raise BadSample(str(error)) from error
+
+
+def decode_alerts(samples: Iterable[bytes], place: str) -> Iterator[tuple[Alert, ...]]:
+    """Decode only the alerts of each sample of the place that is now named `place`, those of the
+    sample before if it is invalid: in a quarter of the time, as few samples have other ones."""
+    before: object = []
+    alerts: tuple[Alert, ...] = ()
+    for data in samples:
+        with suppress(zlib.error, ValueError):
+            row = _inflate(data)
+            match row:
+                case [version, *_] if version == _FORMAT_VERSION and row[_ALERTS_AT] != before:
+                    stored = from_array(_StoredAlerts, [row[_ALERTS_AT]], "sample")
+                    before, alerts = row[_ALERTS_AT], _alerts(stored.alerts, place)
+        yield alerts
+
+
+def _inflate(data: bytes) -> Any:
+    text = zlib.decompressobj(wbits=-15, zdict=_USUAL).decompress(data, _INFLATED)
+    return decode.load_json(text, _INFLATED)
+
+
+def _alerts(rows: tuple[_StoredAlert, ...], place: str) -> tuple[Alert, ...]:
+    return tuple(Alert(*one[:4], Goal(place, *one[4:])) for one in rows)
 
 
 def _sample(row: _StoredSample, place: str) -> RecordedSample:
@@ -237,7 +270,7 @@ def _sample(row: _StoredSample, place: str) -> RecordedSample:
         problems=row.problems,
         rates=row.rates,
         lock=None if row.lock is None else LockEvidence(*row.lock),
-        alerts=tuple(Alert(*one[:4], Goal(place, *one[4:])) for one in row.alerts),
+        alerts=_alerts(row.alerts, place),
         transports=tuple(_transport(*transport) for transport in row.transports),
         tokens=row.tokens,
         **fields,

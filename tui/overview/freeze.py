@@ -26,8 +26,10 @@ from tui.overview.side_panes import (
     unknown_then_line,
 )
 from tui.overview.snapshot import PlaceSnapshot
+from tui.overview.time_line import TimeLine, read_time_line
 from tui.session.place_session import PlaceSession
 from tui.text.lines import Line, cut_line
+from tui.text.times import format_clock
 
 KEY_REPEAT_SECONDS = 0.4
 """Seconds between two key presses from which on the key does not count as held."""
@@ -49,6 +51,8 @@ class FrozenTime(NamedTuple):
     """Consecutive steps in one direction with the key held; negative: back."""
     pressed: float = float("-inf")
     """Monotonic time of the last step."""
+    line: TimeLine = TimeLine()
+    """What is recorded; empty until it is read."""
 
     def stepped(self, direction: int, pressed: float) -> FrozenTime | None:
         """One step back (-1) or forward (1); None at the end. A held key makes longer steps."""
@@ -155,6 +159,10 @@ class Freeze:
         if self.time is None or self.time.since != since:
             return ()  # live again
         self.time = self.time._replace(histories=histories, is_loaded=True, memories=memories)
+        named = [(one.name, histories[one.number]) for one in self._sessions]
+        line = await asyncio.to_thread(read_time_line, named)
+        if self.time is not None and self.time.since == since:
+            self.time = self.time._replace(line=line)
         return messages
 
     def step(self, direction: int, pressed: float) -> str:
@@ -169,6 +177,19 @@ class Freeze:
             return "end of the recording: p goes live" if direction > 0 else back
         self.time = moved
         return ""
+
+    def jump(self, direction: int) -> str:
+        """Go to the last alert that began before the time shown (-1), or to the next one (1);
+        returns what it says, or why there is none."""
+        if self.time is None:
+            return "not frozen: p freezes, then < and > go to alerts"
+        if not self.time.line.times:
+            return "still reading the recording"
+        start = self.time.line.next_start(self.time.at, direction)
+        if start is None or start.when > self.time.since:
+            return "no later alert: p goes live" if direction > 0 else "no earlier alert recorded"
+        self.time = self.time._replace(at=start.when, run=0)
+        return f"{start.text}, since {format_clock(start.when)}"
 
 
 NOTHING_LOGGED: Line = (("   none until then", "muted"),)

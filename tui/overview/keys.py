@@ -97,6 +97,11 @@ def _step(parts: OverviewParts, direction: int) -> Change:
     return Change.PANES
 
 
+def _jump(parts: OverviewParts, direction: int) -> Change:
+    parts.say(parts.freeze.jump(direction))
+    return Change.PANES
+
+
 def back(parts: OverviewParts) -> Change:
     """Return to live; otherwise stop the first scan of the place under the cursor."""
     if parts.freeze.time is not None:
@@ -227,6 +232,14 @@ ROWS: tuple[KeyRow[OverviewParts, Change], ...] = (
         "later | full_stop | . | - | View | frozen: forward in history", partial(_step, direction=1)
     ),
     KeyRow(key("screen"), _open_digit),
+    own(
+        "alert(-1) | less_than_sign | < | - | View | frozen: the alert before",
+        partial(_jump, direction=-1),
+    ),
+    own(
+        "alert(1) | greater_than_sign | > | - | View | frozen: the next alert",
+        partial(_jump, direction=1),
+    ),
     make.repaint(),
     make.asks(key("yank")),
     make.asks(key("export", keys.PLAN)),

@@ -36,12 +36,13 @@ from tui.overview.side_panes import (
     PaneRow,
     PaneRows,
 )
+from tui.overview.time_line import draw_time_line
 from tui.screens.graph_pane import GRAPH_LINES
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Across, Down
 from tui.text.frames import BOX_FRAME_CELLS, Frame
 from tui.text.graphs import AXIS_CELLS, time_axis
-from tui.text.lines import BLANK_LINE, Line, cut_line
+from tui.text.lines import BLANK_LINE, Line, cells_of, cut_line
 from tui.text.table import Choice
 from tui.widgets.line_widgets import Lines, Painted, changed_lines
 from tui.widgets.picker import Picker
@@ -152,6 +153,9 @@ class AgeTable(Painted, can_focus=True):
 GRAPH, OTHER_AGES, KINDS, OUTLOOK, LOG = "graph", "other-ages", "kinds", "outlook", "warnings"
 ROW_PANES = (KINDS, LOG, *WALL_PANES)
 """The panes of rows below and beside alerts, queues and ages, in the order of Tab."""
+
+FRAME_ENDS_CELLS = 12
+"""Cells of a title that neither its words nor those at its right end can have."""
 
 SHOW_AGE_SECONDS = 1.0
 """Seconds after which a table that is older than the rows above shows its age."""
@@ -266,7 +270,12 @@ class OverviewPanes:
         self._show_alerts(parts, width - boxed)
         queues = painters.queue_rows(parts, left_width, self._drawn_rows)
         queues = queues if frame.inside(frame.queues) > 1 else queues._replace(head=())
-        self._show_rows(parts, QUEUES, Frame("Queues", amount=f"{len(parts.sessions)}"), queues)
+        places = Frame("Queues", amount=f"{len(parts.sessions)}")
+        if frozen is not None:
+            room = left_width - cells_of(f"{places.name} {places.amount}") - FRAME_ENDS_CELLS
+            right = draw_time_line(frozen.line, frozen.at, frozen.since, room)
+            places = places._replace(right=right)
+        self._show_rows(parts, QUEUES, places, queues)
         self._show_ages(parts, left_width)
         if other is not None:
             self._show_other_ages(other, None if past else parts.reads.of(other), left_width)

@@ -228,7 +228,7 @@ def totals(snapshots: Sequence[PlaceSnapshot]) -> Totals | None:
 # As lines
 
 
-STEP_KEYS: Line = ((" , back  . forward  p live", "muted"),)
+STEP_KEYS: Line = ((" , back  . forward  < > alerts  p live", "muted"),)
 
 
 def freeze_notice(at: float, now: float, selected: PlaceSnapshot, width: int) -> Line:

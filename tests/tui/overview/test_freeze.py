@@ -47,7 +47,7 @@ from tests.console_operator import ConsoleOperator, clock_of
 from tests.console_places import NOW, Clock, a_task, disk_place, make_spool, put_file, some_tasks
 from tests.journaled_places import ANA, a_journaled_place, kept, seen
 from tests.nftban_queues import Run
-from tests.recorder_samples import a_sample
+from tests.recorder_samples import a_sample, an_alert
 from tests.tui.cli.print.test_overview import row_of
 from tests.tui.drawn_screens import settled
 from tests.tui.overview.test_screen import overview, screen_of
@@ -188,9 +188,9 @@ async def test_a_freeze_holds_what_was_on_screen(past: Path) -> None:
     log in memory reaches, warnings and kinds are those up to then, and no later."""
 
     def panes() -> list[str]:
-        """The lines without the title with the time and the last two; of the header the dead."""
+        """The lines without the titles with the time and the last two; of the header the dead."""
         head, _, *lines = operator.text.splitlines()[:-2]
-        return [f"{'dead 12' in head}", *lines]
+        return [f"{'dead 12' in head}", *(line for line in lines if " Queues 1 " not in line)]
 
     async with overview(recorded_place(past), size=(120, 40)) as operator:
         await operator.sees("connect_timeout", "dead 12")
@@ -319,6 +319,31 @@ async def test_a_moment_is_shown_as_it_was_live(root: Path) -> None:
             assert lines[0] == lines[1]
         ((name, line),) = part_lines([then], 0, NOW, 80)
         assert name == "orders" and "not recorded" in "".join(text for text, _ in line)
+
+
+async def test_keys_go_to_the_alerts_of_the_time_line(root: Path) -> None:
+    """The title of the queues has the recorded span with its alerts and the time shown; < and > go
+    to the alert before and after, and say which it is."""
+
+    def write_down() -> None:
+        with closing(Recorder(spot_of(root))) as recorder:
+            for n in range(30, 0, -1):
+                alerts = (an_alert(),) if n < 10 else ()
+                assert recorder.write(a_sample(NOW - 10 * n, 100 + n, alerts=alerts)).role
+
+    await asyncio.to_thread(write_down)
+    async with overview(recorded_place(root)) as operator:
+        await operator.step("<", "not frozen: p freezes")
+        await freeze(operator)
+        await operator.sees("< 09:37 |", "| 09:42 >")
+        words = "WARN mail.out: 12 dead, +12 in 10m, since 09:40:38Z"
+        await operator.step("<", words, "Alerts at 09:40:38Z, 1m30s ago")
+        assert waiting(operator) == "109"
+        (line,) = (row for row in operator.text.splitlines() if "| 09:42 >" in row)
+        assert "^" in line and "!" in line
+        await operator.step("<", "no earlier alert recorded")
+        await operator.step(",", "Alerts at 09:40:28Z")
+        await operator.step(">", words)
 
 
 async def test_a_gap_is_shown_as_one(past: Path) -> None:
