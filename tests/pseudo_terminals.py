@@ -139,6 +139,11 @@ class Screen:
             self._column += width
 
     @property
+    def cursor(self) -> tuple[int, int]:
+        """Row and column of the terminal's cursor."""
+        return self._row, self._column
+
+    @property
     def lines(self) -> list[str]:
         """Its lines, without the blanks at their ends."""
         return [

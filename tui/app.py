@@ -18,12 +18,15 @@ from textual.binding import Binding
 from engine.live.call_thread import DaemonExecutor
 from engine.live.folder_watch import SharedParts
 from engine.locks.lock_file import boot_seconds
+from engine.monitor.alerts import AlertKind, Goal
 from engine.places.place import Place
 from engine.text.safe import safe_line
 from tui.navigation import Navigator
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import Arming, ConsoleContext
+from tui.screens.edge_lines import TopLine
 from tui.screens.keyed_screen import KeyedScreen
+from tui.screens.page import Page
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession, count_totals, follow_places
 from tui.terminal.bandwidth import SAMPLE_SECONDS, BandwidthBudget, LinkLimit, OutputWait
@@ -37,6 +40,7 @@ from tui.text.glyphs import ASCII, Glyphs, describe_glyphs
 from tui.text.glyphs import glyphs_of_locale as glyphs_of
 from tui.text.lines import Line
 from tui.text.table import short_names
+from tui.text.times import format_clock
 from tui.widgets.background import run_in_background
 from tui.widgets.theme import ThemeLoader
 
@@ -140,13 +144,17 @@ class Console(SafeApp, inherit_bindings=False):
         environment: str = "",
         first: str = keys.OVERVIEW,
         limit: LinkLimit = LinkLimit(),  # noqa: B008 - a constant
+        refresh: float = 0.0,
+        cursor: bool = False,
         trouble: Callable[[], str] = lambda: "",
     ) -> None:
         """Follow these places; `glyphs` default to those of the locale. `uptime`: seconds on a
-        clock that is never set. `limit` is for repaints without a key. `first` is the first screen,
-        by its name in the key table. `is_chosen`: False for places that no operator has named:
-        nothing is written there before the console was armed. `trouble` returns the latest failure
-        outside the places, or "": it is asked each second and must not block; a new text is shown.
+        clock that is never set. `limit` is for repaints without a key; with `refresh` the screen
+        changes once in so many seconds without one. `cursor`: show the terminal's own one.
+        `first` is the first screen, by its name in the key table. `is_chosen`: False for places
+        that no operator has named: nothing is written there before the console was armed.
+        `trouble` returns the latest failure outside the places, or "": it is asked each second and
+        must not block; a new text is shown.
         Raises BadTheme: there is no such theme."""
         # Textual chooses its no-colour filter by this argument, before a theme is loaded.
         super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
@@ -155,6 +163,10 @@ class Console(SafeApp, inherit_bindings=False):
         self.glyphs = glyphs_of(os.environ) if glyphs is None else glyphs
         self.set_class(self.glyphs == ASCII, "-ascii")
         self.animation_level = "none"
+        self.picture.rest, self.shows_cursor = refresh, cursor
+        self._held_at = 0.0
+        self._alerts: set[tuple[AlertKind, Goal]] = set()
+        """Kind and goal of each alert, as last seen."""
         arming = Arming(uptime, read_only, start_armed and is_chosen, is_chosen=is_chosen)
         self.bandwidth = BandwidthBudget(
             lambda: self.output.bytes_written if self.output else 0,
@@ -170,8 +182,10 @@ class Console(SafeApp, inherit_bindings=False):
             environment=environment,
             require_reason=require_reason,
             repaint_seconds=lambda: self.bandwidth.period,
-            skips_repaint=lambda: self.bandwidth.skips_repaint,
+            skips_repaint=lambda: self.picture.is_held or self.bandwidth.skips_repaint,
             operations=lambda: _operations_line(self.sessions),
+            held=self._held_chip,
+            refresh=refresh,
             totals=lambda: count_totals(self.sessions, clock()),
         )
         names = short_names([place.name for place in places])
@@ -234,9 +248,37 @@ class Console(SafeApp, inherit_bindings=False):
         """Style of each style name."""
         return self.theme_loader.looks
 
+    def action_hold(self) -> None:
+        """Freeze the picture; any key shows the present one."""
+        self._held_at = self.context.clock()
+        self.hold_picture()
+
+    def paint_header(self) -> None:
+        for top in self.screen.query(TopLine):
+            top.update_again()
+        if isinstance(self.screen, Page):
+            self.screen.lay_out(self.screen.size.width)
+
+    def _held_chip(self) -> Line:
+        chip: Line = ((f" FROZEN since {format_clock(self._held_at)} ", "chip-accent"),)
+        return chip if self.picture.is_held else ()
+
+    def _wake_picture(self) -> None:
+        """Show what must not wait: a new alert, and a running operation."""
+        found = {(one.kind, one.target) for session in self.sessions for one in session.alerts}
+        is_operating = any(session.is_operating for session in self.sessions)
+        now = time.monotonic()
+        if is_operating or found - self._alerts:
+            self.picture.wake(now)
+        self._alerts = found
+        if self.picture.is_due(now):
+            self.show_missed()
+
     def _sample(self) -> None:
         """Measure the output, then show the result of a background operation."""
         self.bandwidth.measure()
+        if self.picture.rest:
+            self._wake_picture()
         pass_on_size(self)
         if (trouble := self._trouble()) != self._shown_trouble:
             self._shown_trouble = trouble
@@ -315,6 +357,7 @@ def show_result(console: Console) -> None:
             and isinstance(console.screen, BaseScreen)
             and console.screen.is_mounted
         ):
+            console.picture.wake(time.monotonic())
             console.say(session.messages.popleft())
             return
 

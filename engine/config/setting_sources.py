@@ -37,6 +37,8 @@ SHOWN = (
     "theme",
     "mouse",
     "wire",
+    "refresh",
+    "cursor",
     "read_only",
     "start_armed",
     "require_reason",
@@ -178,6 +180,7 @@ def _days(number: float) -> str:
 _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "theme": lambda name: name or "the default one",
     "wire": lambda rate: f"{format_bytes(rate)}/s" if rate else "no limit but over SSH",
+    "refresh": lambda seconds: describe_limit(seconds) if seconds else "each second",
     "alerts.dlq": _tasks,
     "alerts.dlq_growth": _tasks,
     "alerts.oldest": describe_limit,

@@ -142,7 +142,7 @@ LINES = {
     "tui.screens": 2450,
     "tui.session": 2200,
     "tui.task": 2000,
-    "tui.terminal": 1800,
+    "tui.terminal": 1950,
     "tui.text": 2350,
     "tui.transports": 2300,
     "tui.widgets": 1750,

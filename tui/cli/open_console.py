@@ -155,6 +155,7 @@ class ConsoleOptions(NamedTuple):
     open: str
     theme: str
     wire: int
+    refresh: float
     mouse: bool
     read_only: bool
 
@@ -169,6 +170,7 @@ def open_console(
     theme: str,
     mouse: bool,
     wire: int,
+    refresh: float,
     open: str,
 ) -> int:
     """Open the console on each place; without a place, say what to do."""
@@ -176,7 +178,7 @@ def open_console(
         print(f"spooldeck {VERSION}")
         return 0
     names = [root] * bool(root) + places
-    options = ConsoleOptions(open, theme, wire, mouse=mouse, read_only=read_only)
+    options = ConsoleOptions(open, theme, wire, refresh, mouse=mouse, read_only=read_only)
     shown: list[FoundPlaces] = []
 
     def show(found: FoundPlaces) -> None:
@@ -238,6 +240,8 @@ def run(
                 require_reason=setup.config.require_reason,
                 first=first,
                 limit=limit_for(os.environ, options.wire or setup.config.wire),
+                refresh=options.refresh or setup.config.refresh,
+                cursor=setup.config.cursor,
                 trouble=trouble,
             )
             opening.hand_over_when(lambda: bool(console.output and console.output.bytes_written))
@@ -321,6 +325,7 @@ def demo(
     theme: str,
     mouse: bool,
     wire: int,
+    refresh: float,
     open: str,
 ) -> int:
     """Make temporary places with workers, a stuck lock and traffic; open the console on them."""
@@ -334,7 +339,7 @@ def demo(
         fail(EX_USAGE, f"{there}: remove it, or open it: {safe_line(opens)}")
     option = _demo_option(DemoFormats(redis, federation, zmailer), keep)
     has_screen = not _why_no_screen()
-    options = ConsoleOptions(open, theme, wire, mouse=mouse, read_only=read_only)
+    options = ConsoleOptions(open, theme, wire, refresh, mouse=mouse, read_only=read_only)
     forms, program = demo_formats(option), program_command()
     demo_places = [form.demo_places[option] for form in forms]
     with Demo(tasks, keep, program, demo_places) as show:

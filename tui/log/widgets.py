@@ -169,6 +169,11 @@ class LogLines(Painted, can_focus=True):
         self.page = page
         self._painted: dict[int, Line] = {}
 
+    @property
+    def line_of_cursor(self) -> int:
+        """Line of the log line under the cursor, from the top of the page."""
+        return self.page.line_of_cursor
+
     def on_resize(self) -> None:
         self._painted.clear()
         self.page.resize(*self.size)

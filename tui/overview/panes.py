@@ -92,6 +92,13 @@ class AgeTable(Painted, can_focus=True):
         label = view.row_label(self._ages, self._cell, self.name_lines)
         return f"{label}, {view.describe_age(self._cell.column)}"
 
+    @property
+    def line_of_cursor(self) -> int:
+        """Line of the cell under the cursor, from the top of the table."""
+        rows = [] if self._ages is None else view.row_cells(self._ages, self.name_lines)
+        cell = self._cell._replace(column=0)
+        return 1 + (rows.index(cell) if cell in rows else 0)  # below the titles
+
     def show_ages(self, ages: Ages | None, below: Line) -> None:
         """Show a table with a sentence below; without a table only the sentence."""
         if (ages, below) == (self._ages, self._below):

@@ -99,9 +99,9 @@ class BaseScreen(SizedScreen[None]):
 
     @property
     def badge(self) -> Line:
-        """Running operations, for screens with a title of their own."""
+        """That the picture is held, or running operations: for a title of the screen's own."""
         context = getattr(self.app, "context", None)
-        return () if context is None else context.operations()
+        return () if context is None else context.held() or context.operations()
 
     def go(self, target: Target) -> None:
         """Ask the app to open another screen."""

@@ -84,9 +84,13 @@ class ConsoleContext(NamedTuple):
     """A plan needs a reason to be applied."""
     repaint_seconds: Callable[[], float] = lambda: 1.0
     """Returns the seconds between two repaints without a key; more on a slow line."""
+    refresh: float = 0.0
+    """Seconds between two repaints without a key as configured; 0: not configured."""
     totals: Callable[[], Totals | None] = lambda: None
     """Returns totals of all places for the header; None to show none."""
     operations: Callable[[], Line] = lambda: ()
     """Returns the progress of running operations: `ops 1 51%`; () if none runs."""
+    held: Callable[[], Line] = lambda: ()
+    """Returns since when the picture is held; () if it is not."""
     skips_repaint: Callable[[], bool] = lambda: False
     """Returns True if this second passes without such a repaint."""

@@ -18,16 +18,27 @@ from tui.widgets.line_widgets import Lines
 class TopLine(Lines):
     """Host, environment, path and totals on the left; OBSERVE or ARMED, and time on the right."""
 
+    _shown: tuple[ConsoleContext, tuple[str, ...]] | None = None
+
+    def update_again(self) -> None:
+        """Update the line with what it showed last."""
+        if self._shown is not None:
+            self.update_line(*self._shown)
+
     def update_line(self, context: ConsoleContext, trail: tuple[str, ...]) -> None:
         """Update the line; `trail` is the path, outermost first. Totals fill what room is left."""
+        self._shown = context, trail
         arming = context.arming
         width = self.size.width
-        right = mode_line(
-            arming.seconds_left, arming.read_only, context.clock(), width < NARROW_COLUMNS
-        )
+        held = context.held()
+        is_narrow = width < NARROW_COLUMNS or bool(held)
+        right = mode_line(arming.seconds_left, arming.read_only, context.clock(), is_narrow)
+        right = (*held, *right)
         totals = context.totals() if width >= NARROW_COLUMNS else None
         works = context.operations()
-        if (seconds := context.repaint_seconds()) > 1:
+        if context.refresh:
+            right = ((f"refresh {context.refresh:g}s ", "muted"), *right)
+        elif (seconds := context.repaint_seconds()) > 1:
             right = ((f"refresh {seconds:g}s (slow link) ", "warn"), *right)
         path = trail_line(context.host, context.environment, trail, width)
         room = width - width_of((*path, *works, *right)) - 5

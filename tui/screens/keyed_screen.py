@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from time import monotonic
 from typing import Any
 
 from textual.binding import Binding, BindingType
@@ -12,6 +13,7 @@ from engine.store import Unavailable
 from tui.screens.base import QUIT_AGAIN, BaseScreen
 from tui.screens.key_rows import KeyRow, absent_actions, press, refusals_of
 from tui.session.place_session import PlaceSession
+from tui.terminal.safe_app import SafeApp
 from tui.widgets.background import run_in_background
 
 
@@ -94,7 +96,10 @@ class KeyedScreen(BaseScreen):
 
         async def answer() -> None:
             try:
-                self.show_change(await ask())
+                change = await ask()
+                if isinstance(self.app, SafeApp):
+                    self.app.picture.wake(monotonic())
+                self.show_change(change)
             except Unavailable as error:  # for example while the console quits
                 self.say(str(error))
 

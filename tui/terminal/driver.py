@@ -24,6 +24,7 @@ from textual.message import Message
 
 from tui.terminal.bandwidth import OutputWait
 from tui.terminal.key_queue import PasteDetector
+from tui.terminal.picture import Picture
 from tui.terminal.screen_cells import ScreenCells
 from tui.text.glyphs import UTF8, Glyphs
 
@@ -45,6 +46,8 @@ MAX_CELLS = 1000
 
 CLEAR_SEQUENCE = "\x1b[0m\x1b[2J\x1b[H"
 """Clears a terminal without an alternate screen (linux, vt100)."""
+
+SHOW_CURSOR = "\x1b[?25h"
 
 BUFFER_CHARACTERS = 1 << 16
 
@@ -168,6 +171,8 @@ class Terminal(LinuxDriver):
     def start_application_mode(self) -> None:
         """Take the terminal and follow its size."""
         super().start_application_mode()  # type: ignore[no-untyped-call]
+        if getattr(self._app, "shows_cursor", False):
+            self.write(SHOW_CURSOR)
         # Textual's handler can be interrupted by a newer size: then the older size
         # would be reported last. On the loop, one signal is handled after the other.
         self._loop.add_signal_handler(signal.SIGWINCH, self._report_size)
@@ -306,6 +311,8 @@ def repaint_terminal(app: App[Any]) -> None:
     """Send the whole screen again: the terminal may show anything."""
     if isinstance(cells := getattr(app, "cells", None), ScreenCells):
         cells.forget()
+    if isinstance(picture := getattr(app, "picture", None), Picture):
+        picture.release()
     app.refresh(layout=True)
 
 

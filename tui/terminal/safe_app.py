@@ -15,8 +15,8 @@ from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App
 from textual.css.query import NoMatches
 from textual.dom import DOMNode
-from textual.events import Event, Key, Paste, Resize
-from textual.geometry import Size
+from textual.events import Event, InputEvent, Key, MouseEvent, Paste, Resize
+from textual.geometry import Offset, Size
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
@@ -24,6 +24,7 @@ from engine.text.safe import safe_line
 from tui.terminal.crash_report import EX_SOFTWARE, report_crash
 from tui.terminal.driver import Output, Terminal, has_job_control_shell
 from tui.terminal.key_queue import KeyQueue, guard_of, is_burst
+from tui.terminal.picture import Picture
 from tui.terminal.render_cache import CachedRender
 from tui.terminal.screen_cells import CellUpdate, ScreenCells
 from tui.terminal.sized_screen import SizedScreen, frame_panes
@@ -45,6 +46,10 @@ class SafeApp(App[None], inherit_bindings=False):
         self.crash: BaseException | None = None
         """The first uncaught error; the caller writes a crash report of it."""
         self.cells = ScreenCells()
+        self.picture = Picture()
+        self._shown_screen: Screen[Any] | None = None
+        self.shows_cursor = False
+        """True: the terminal's own cursor is visible, at the row under the cursor."""
         self._terminal_size: Size | None = None
         """Size that the terminal reported last; None before the first report."""
         self._typed = KeyQueue(self, self._act)
@@ -92,17 +97,62 @@ class SafeApp(App[None], inherit_bindings=False):
         if isinstance(event, Resize):
             self._terminal_size = event.size
             self.cells.forget()  # the terminal may have moved or cut its lines
+            if self.picture.is_held:
+                self.release_picture("live: the terminal has another size")
             for screen in self.screen_stack:
                 if (guard := guard_of(screen)) is not None:
                     guard.plan_hidden()  # a part that was cut off was not read
             if event.size == self.size:  # it had another size in between: no new layout follows
                 self.refresh(layout=True)
+        if isinstance(event, MouseEvent) and self.picture.is_held:
+            self.release_picture("live: click again")
+            return
+        if isinstance(event, InputEvent | Resize):
+            self.picture.wake(time.monotonic())
         if isinstance(event, Key | Paste) and not event.is_forwarded:
             await self._typed.accept_key(event)
         else:
             await super().on_event(event)
 
+    def hold_picture(self) -> None:
+        """Hold the picture once what is painted now is on screen."""
+        self.picture.hold()
+        self.paint_header()
+        self.screen.call_after_refresh(self.picture.close)
+
+    def release_picture(self, words: str) -> None:
+        """Show the present picture with a message."""
+        self.picture.release()
+        self.paint_header()
+        self.say(words)
+        self.screen.call_after_refresh(self.show_missed)
+
+    def paint_header(self) -> None:
+        """Paint whether the picture is held."""
+
+    def show_missed(self) -> None:
+        """Send what was painted while no frame was sent."""
+        screen = self.screen
+        stack = self._background_screens
+        frame = screen._compositor.render_update(full=True, screen_stack=stack)
+        self.picture.let_pass()
+        self._display(screen, frame)
+
+    def _is_of_held(self, event: Event) -> bool:
+        """True for a key that was pressed at the sight of a held picture: it does nothing but
+        release it."""
+        key = event.key if isinstance(event, Key) else "the keys"
+        if self.picture.is_held:
+            is_toggle = key in ("p", "escape")
+            self.release_picture("live" if is_toggle else f"live again: press {key} again")
+            return True
+        if is_unseen := self.picture.is_unseen(event.time):
+            self.say(f"live again: press {key} again")
+        return is_unseen
+
     async def _act(self, event: Event) -> None:
+        if self._is_of_held(event):
+            return
         self.is_pasted = isinstance(event, Key) and is_burst(event)
         self.arrived = event.time
         # Painted lines take no keys. Passing a key up through all their parents, each with a queue
@@ -120,15 +170,25 @@ class SafeApp(App[None], inherit_bindings=False):
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
         if self._terminal_size not in (None, screen._compositor.size) and not self.is_headless:
             return  # a frame of a former size: the terminal would cut it; a new layout follows
-        if isinstance(renderable, ChopsUpdate) and self.cells.is_forgotten and not self.is_headless:
-            # Parts of a frame do not repair what the terminal has cut.
+        now = time.monotonic()
+        if self._shown_screen is not screen:
+            self._shown_screen = screen
+            self.picture.wake(now)
+        if renderable is None or not (self.is_headless or self.picture.passes(now)):
+            return
+        is_lacking = self.cells.is_forgotten or self.picture.is_missed
+        if isinstance(renderable, ChopsUpdate) and is_lacking and not self.is_headless:
+            # Parts of a frame do not repair what the terminal has cut, or lacks.
             stack = self._background_screens
             renderable = screen._compositor.render_update(full=True, screen_stack=stack)
         if isinstance(renderable, ChopsUpdate | LayoutUpdate):
             renderable = CellUpdate(renderable, self.cells)
+        if self.shows_cursor and (place := _cursor_place(self.focused)) is not None:
+            self.cursor_position = place
         super()._display(screen, renderable)
+        self.picture.sent(time.monotonic())
         guard = guard_of(screen)
-        if guard is not None and renderable is not None and screen.is_active:
+        if guard is not None and screen.is_active:
             guard.plan_painted(time.monotonic())
 
     @property
@@ -245,3 +305,12 @@ class SafeApp(App[None], inherit_bindings=False):
             self.bell()
         else:
             speak(text)
+
+
+def _cursor_place(focused: Widget | None) -> Offset | None:
+    """Where the row under the cursor begins on screen; None for an input, which has its own."""
+    line = getattr(focused, "line_of_cursor", None)
+    if focused is None or line is None:
+        return None
+    region = focused.content_region
+    return Offset(region.x, region.y + max(0, min(line, region.height - 1)))

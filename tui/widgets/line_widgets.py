@@ -153,6 +153,9 @@ class Lines(Painted):
 class LongText(Lines, can_focus=True):
     """A long text that scrolls by whole lines; nothing in it can be selected."""
 
+    line_of_cursor = 0
+    """It has no cursor: a screen reader begins at its first line."""
+
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._top = 0

@@ -60,6 +60,11 @@ class Picker(Painted, can_focus=True):
         """Lines that show all rows, with those that do not scroll."""
         return len(self._head) + len(self._rows) + len(self._foot)
 
+    @property
+    def line_of_cursor(self) -> int:
+        """Line of the row under the cursor, from the top of the list."""
+        return len(self._head) + self._at - self._top
+
     def show_rows(
         self, rows: Sequence[Choice], head: Sequence[Line] = (), foot: Sequence[Line] = ()
     ) -> None:

@@ -81,6 +81,11 @@ class TaskList(Painted, can_focus=True):
         total = Figure(view.total if view.window.is_counted else None).text()
         return f"row {view.cursor.at + 1:,} of {total}" if has_rows else ""
 
+    @property
+    def line_of_cursor(self) -> int:
+        """Line of the row under the cursor, from the top of the list."""
+        return self.rows.view.cursor.at - self.rows.view.cursor.top + 1  # below the titles
+
     def show_signs(self, signs: RowSigns) -> None:
         """Show marks, notes, or a notice instead of the rows."""
         if signs != self.signs:

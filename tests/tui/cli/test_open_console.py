@@ -249,7 +249,7 @@ def run_demo(**given: object) -> int:
     """Run `demo` with these options, without a configuration."""
     options: dict[str, Any] = dict.fromkeys(("redis", "federation", "zmailer"), False)
     options |= {"tasks": 10, "keep": "", "read_only": False, "mouse": False}
-    options |= {"theme": "", "wire": 0, "open": ""}
+    options |= {"theme": "", "wire": 0, "refresh": 0.0, "open": ""}
     return open_console.demo(setup_for(queue_config.Config(), "", {}), **options | given)
 
 
