@@ -184,6 +184,7 @@ class Console(SafeApp, inherit_bindings=False):
             repaint_seconds=lambda: self.bandwidth.period,
             skips_repaint=lambda: self.picture.is_held or self.bandwidth.skips_repaint,
             operations=lambda: _operations_line(self.sessions),
+            pane_seconds=lambda: self.bandwidth.pane_seconds,
             held=self._held_chip,
             refresh=refresh,
             totals=lambda: count_totals(self.sessions, clock()),

@@ -135,7 +135,7 @@ LINES = {
     "tui.locks": 1800,
     "tui.log": 1850,
     "tui.operations": 4150,
-    "tui.overview": 3900,
+    "tui.overview": 3950,
     "tui.packaging": 800,
     "tui.plan": 2700,
     "tui.queue": 3000,

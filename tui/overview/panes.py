@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from textual.app import ComposeResult
 from textual.message import Message
@@ -44,6 +44,7 @@ from tui.text.frames import BOX_FRAME_CELLS, Frame
 from tui.text.graphs import AXIS_CELLS, time_axis
 from tui.text.lines import BLANK_LINE, Line, cells_of, cut_line
 from tui.text.table import Choice
+from tui.text.times import format_clock
 from tui.widgets.line_widgets import Lines, Painted, changed_lines
 from tui.widgets.picker import Picker
 
@@ -168,6 +169,49 @@ SHOW_AGE_SECONDS = 1.0
 """Seconds after which a table that is older than the rows above shows its age."""
 
 
+class PaneTurns:
+    """On a slow link side panes are painted one after the other, the one that is behind most."""
+
+    def __init__(self) -> None:
+        self.painted_at: dict[str, float] = {}
+        """When each pane was last painted, epoch seconds UTC."""
+        self._due: set[str] | None = None
+        self._is_slow = False
+
+    def begin(self, seconds: float, now: float, shown: str) -> None:
+        """Begin a paint, with so many seconds between two of a pane; 0 paints all. `shown`: the
+        pane with the cursor, which is painted each time."""
+        self._is_slow, self._due = seconds > 0, None
+        if seconds > 0 and self.painted_at:
+            name = min(self.painted_at, key=lambda name: self.painted_at[name])
+            is_due = not 0 <= now - self.painted_at[name] < seconds
+            self._due = {shown, name} if is_due else {shown}
+
+    def resize(self, names: Iterable[str]) -> None:
+        """Paint these panes: they have another size."""
+        for name in names:
+            self.painted_at.pop(name, None)
+
+    def waits(self, name: str) -> bool:
+        """True if a pane stays as it is in this paint; a new one does not."""
+        return self._due is not None and name in self.painted_at and name not in self._due
+
+    def takes(self, name: str, now: float) -> bool:
+        """True if a pane is painted now, which is noted."""
+        if self.waits(name):
+            return False
+        self.painted_at[name] = now
+        return True
+
+    def stamp(self, frame: Frame, now: float, place: str = "") -> Frame:
+        """The frame of a pane that is painted now: on a slow link with the time, and the place if
+        the pane does not name it."""
+        if not self._is_slow:
+            return frame
+        when = f"{place} {format_clock(now)}"
+        return frame._replace(right=(*frame.right, (f" {when.strip()}", "warn")))
+
+
 class OverviewPanes:
     """Makes the widgets, gives them the lines of a frame, and shows what they hold."""
 
@@ -185,6 +229,7 @@ class OverviewPanes:
         rows come and go."""
         self._drawn: dict[Painted, tuple[int, float, int, int]] = {}
         """Place, time, width and height of each graph as last drawn."""
+        self._turns, self._needs = PaneTurns(), PaneNeeds()
         self._drawn_rows: dict[int, DrawnRow] = {}
         self._drawn_alerts: tuple[object, Sequence[PaneRow]] = (None, ())
         """The rows of the alerts, after all that they were made from."""
@@ -261,6 +306,10 @@ class OverviewPanes:
         outlook = snapshot.outlook_lines(data.moment, left_width, brief=not sized.is_wide)
         outlook = [] if data.is_wall else outlook  # it has a pane for all places
         other = painters.other_place(parts, data) if data.is_wall else None
+        now, turns, before = parts.clock(), self._turns, self._sizes()
+        turns.begin(
+            0.0 if frozen is not None else parts.context.pane_seconds(), now, parts.focus.pane
+        )
         needs = PaneNeeds(
             count_rows(moment.queue for moment in parts.snapshots),
             len(parts.alerts),
@@ -272,8 +321,14 @@ class OverviewPanes:
             graphs=len(painters.graph_places(parts.sessions, data.selected)),
             filler="" if data.is_wall else GRAPH,
         )
+        # What is painted later keeps its lines until then.
+        fields = {AGES: "ages", KINDS: "kinds", OTHER_AGES: "other_ages"}
+        kept = [field for name, field in fields.items() if turns.waits(name)]
+        needs = needs._replace(**{field: getattr(self._needs, field) for field in kept})
+        self._needs = needs
         self._divide(parts, divide_screen(*screen.size, needs), screen)
         frame = self.frame
+        turns.resize(name for name, size in self._sizes().items() if size != before.get(name))
         self._show_alerts(parts, width - boxed)
         queues = painters.queue_rows(parts, left_width, self._drawn_rows)
         queues = queues if frame.inside(frame.queues) > 1 else queues._replace(head=())
@@ -283,20 +338,25 @@ class OverviewPanes:
             right = draw_time_line(frozen.line, frozen.at, frozen.since, room)
             places = places._replace(right=right)
         self._show_rows(parts, QUEUES, places, queues)
-        self._show_ages(parts, left_width)
-        if other is not None:
+        if turns.takes(AGES, now):
+            self._show_ages(parts, left_width)
+        if other is not None and turns.takes(OTHER_AGES, now):
             self._show_other_ages(other, None if past else parts.reads.of(other), left_width)
         self._show(OUTLOOK, Frame("Outlook"), outlook)
         room, amount = frame.inside(frame.kinds) - 1, kinds_frame.amount  # below the titles
         if amount and room < int(amount):
             kinds_frame = kinds_frame._replace(amount=f"{room} of {amount}")
-        self._show_rows(parts, KINDS, kinds_frame, kinds)
-        self._show_log(parts, data, past, frame.left_width + frame.middle_width - boxed)
+        if turns.takes(KINDS, now):
+            self._show_rows(parts, KINDS, turns.stamp(kinds_frame, now), kinds)
+        if turns.takes(LOG, now):
+            self._show_log(parts, data, past, frame.left_width + frame.middle_width - boxed)
         for name, pane_rows in sides.items():
+            if not turns.takes(name, now):
+                continue
             words = (WALL_PANES if data.is_wall else WIDE_PANES)[name].frame(data)
-            self._show_rows(
-                parts, name, words if past is None else words._replace(amount=""), pane_rows
-            )
+            words = words if past is None else words._replace(amount="")
+            place = data.selected.name if len(data.sessions) > 1 and not data.is_wall else ""
+            self._show_rows(parts, name, turns.stamp(words, now, place), pane_rows)
         if frame.is_wide:
             self._show_graphs(parts, width - frame.left_width - boxed)
         if parts.focus.pane != QUEUES and not parts.can_focus(parts.focus.pane):
@@ -304,6 +364,11 @@ class OverviewPanes:
             self.paint(parts, screen)  # titles and values of the place that is under the cursor now
         elif not (part := self.focusable[parts.focus.pane]).has_focus:
             part.focus()
+
+    def _sizes(self) -> Mapping[str, tuple[int, ...]]:
+        """Lines of each pane by its name, with the widths of the columns."""
+        widths = self.frame.left_width, self.frame.middle_width, self._main.app.size.width
+        return {f"{part.id}": (lines, *widths) for part, lines in self._heights.items()}
 
     def _divide(self, parts: OverviewParts, frame: OverviewFrame, screen: Screen[None]) -> None:
         before, self.frame = self.frame, frame
@@ -378,7 +443,7 @@ class OverviewPanes:
             age = parts.clock() - read.when
             is_old = freeze.time is None and read.generation != session.inspector.latest.generation
             right = _ages_right(age if is_old and age >= SHOW_AGE_SECONDS else None)
-            frame = Frame(_age_title(session, read), right=right)
+            frame = self._turns.stamp(Frame(_age_title(session, read), right=right), parts.clock())
             ages, below = read.ages, _age_sentence(read, width)
         self.ages.show_frame(frame, focused=parts.focus.pane == AGES)
         self.ages.show_ages(ages, below)
@@ -428,6 +493,8 @@ class OverviewPanes:
             graphs = list(zip(self.graphs, frame.graphs, strict=False))
             places = painters.graph_places(parts.sessions, parts.selected)
         for (part, lines), session in zip(graphs, places, strict=False):
+            if frozen is None and not self._turns.takes(f"{part.id}", now):
+                continue
             drawn = (session.number, now, width, lines)
             if frozen is not None and self._drawn.get(part) == drawn:
                 continue  # samples that came after the freeze would change its end
@@ -439,7 +506,7 @@ class OverviewPanes:
             part.show(graph.lines(session, now, width, height, past, is_live=is_live))
             axis = time_axis(now, graph.seconds, width - AXIS_CELLS)
             title = f"{session.name}, last {graph.range}"
-            part.show_frame(Frame(title, right=right, bottom=axis))
+            part.show_frame(self._turns.stamp(Frame(title, right=right, bottom=axis), now))
 
 
 def _age_title(session: PlaceSession, read: PlaceReads) -> str:

@@ -90,6 +90,8 @@ class ConsoleContext(NamedTuple):
     """Returns totals of all places for the header; None to show none."""
     operations: Callable[[], Line] = lambda: ()
     """Returns the progress of running operations: `ops 1 51%`; () if none runs."""
+    pane_seconds: Callable[[], float] = lambda: 0.0
+    """Returns the seconds between two repaints of a side pane; 0: with the others."""
     held: Callable[[], Line] = lambda: ()
     """Returns since when the picture is held; () if it is not."""
     skips_repaint: Callable[[], bool] = lambda: False

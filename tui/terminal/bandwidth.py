@@ -4,7 +4,10 @@ On a local terminal and on a fast link the screen repaints each second. A slow l
 output had to wait. It has a budget in bytes per second, at most half of what the terminal takes
 while output waits: while no key is pressed and the budget is exceeded, the screen repaints every
 2 s, then every 5 s, and the header shows it. Answers to keys are never delayed, nor is a running
-operation."""
+operation.
+
+Side panes go first: on a slow link each is repainted only every 5 s, one after the other, and none
+over the budget or for 2 s after a key, so that the answer has nothing to wait for."""
 
 from __future__ import annotations
 
@@ -28,6 +31,8 @@ LINK_SAMPLES = 3
 SSH_VARIABLES = ("SSH_CONNECTION", "SSH_TTY")
 """Environment variables that sshd sets; one of them is enough."""
 PERIODS_SECONDS = (1.0, 2.0, 5.0)
+PANE_FACTOR = 5.0
+"""On a slow link a side pane is repainted once in so many periods."""
 FASTER_SHARE = 0.8
 """A faster period is used again if it would need at most this share of the budget."""
 IDLE_SAMPLES = 10
@@ -155,6 +160,16 @@ class BandwidthBudget:
     def period(self) -> float:
         """Seconds between two repaints without a key."""
         return PERIODS_SECONDS[0] if self._is_operating() else self._period
+
+    @property
+    def pane_seconds(self) -> float:
+        """Seconds between two repaints of a side pane; 0 on a fast link, `inf` while the answer to
+        a key is on its way, or the last seconds took more than the budget."""
+        if not self._limit.only_if_slow or self._clock() >= self._slow_until:
+            return 0.0
+        is_over = sample_rate(self._samples) > self._budget
+        waits = is_over or self.is_answering or self._is_blocked
+        return math.inf if waits else PANE_FACTOR * self.period
 
     @property
     def is_answering(self) -> bool:

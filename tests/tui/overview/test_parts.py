@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -12,6 +13,7 @@ from tests.tui.asked_screen import AskedScreen
 from tui.overview import painters
 from tui.overview.alert_lines import alert_key
 from tui.overview.keys import ROWS
+from tui.overview.panes import PaneTurns
 from tui.overview.parts import AGES, ALERTS, QUEUES, SEEN_SECONDS, Change, OverviewParts
 from tui.overview.reads import PlaceReads
 from tui.screens.console_context import Arming, ConsoleContext
@@ -21,7 +23,29 @@ from tui.screens.target import Target
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
 from tui.text import keys
+from tui.text.frames import Frame
 from tui.text.table import Choice
+
+
+def test_on_a_slow_link_one_side_pane_is_painted_after_the_other() -> None:
+    """The one that is behind most, once it is due, and the one with the cursor each time; all once
+    the link is fast, and those with another size. Its title has the time."""
+    turns, names = PaneTurns(), ("ages", "kinds", "graph")
+
+    def painted(seconds: float, now: float) -> list[str]:
+        turns.begin(seconds, now, "queues")
+        return [name for name in names if turns.takes(name, now)]
+
+    assert painted(0.0, 10.0) == [*names]
+    assert painted(5.0, 11.0) == painted(5.0, 14.0) == []
+    assert [painted(5.0, now) for now in (15.0, 16.0, 17.0, 18.0)] == [[n] for n in names] + [[]]
+    assert painted(math.inf, 99.0) == []
+    turns.begin(5.0, 22.0, "graph")
+    assert [name for name in names if turns.takes(name, 22.0)] == ["ages", "graph"]
+    assert turns.stamp(Frame("Kinds"), 61.0, "wedged").right == ((" wedged 00:01:01Z", "warn"),)
+    turns.resize(["kinds"])
+    assert [name for name in names if turns.takes(name, 23.0)] == ["ages", "kinds", "graph"]
+    assert painted(0.0, 24.0) == [*names] and turns.stamp(Frame("Kinds"), 24.0).right == ()
 
 
 class Rows:

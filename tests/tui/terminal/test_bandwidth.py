@@ -129,6 +129,28 @@ def test_the_budget_follows_what_a_slow_link_takes(taken: int, period: float) ->
     assert line.wire.period == period
 
 
+def test_side_panes_wait_on_a_slow_link() -> None:
+    """They are repainted with the rest on a fast link; on a slow one seldom, and not while output
+    waits, a key is answered, or more is sent than the budget."""
+    line = Line(only_if_slow=True)
+    line.seconds(3, 100)
+    assert line.wire.pane_seconds == 0.0
+    for now, longest, pressed, seconds in (
+        (0.0, 0.25, False, 5.0),
+        (0.3, 0.3, False, math.inf),
+        (0.0, 0.0, True, math.inf),
+        (0.0, 0.0, False, 5.0),
+    ):
+        line.wait = OutputWait(now, longest)
+        if pressed:
+            line.wire.note_key()
+        line.seconds(1, 100)
+        assert line.wire.pane_seconds == seconds, (now, pressed)
+    line.seconds(1, 6000)
+    assert line.wire.pane_seconds == math.inf
+    assert Line().wire.pane_seconds == 0.0
+
+
 def test_while_output_waits_no_frame_is_painted() -> None:
     """Another frame would wait behind it, also one of a running operation."""
     line = Line()
