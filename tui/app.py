@@ -370,7 +370,8 @@ def _operations_line(sessions: Sequence[PlaceSession]) -> Line:
     if works or others:
         from tui.session.running_operations import operations_line
 
-        return operations_line(works, others)
+        is_old = any(one.history.age is not None for one in sessions if one.other_operations)
+        return operations_line(works, others, is_old=is_old)
     return ()
 
 

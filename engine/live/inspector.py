@@ -112,9 +112,12 @@ class Inspector:
 
     @property
     def latest(self) -> IndexChanged:
-        """The content of the store, as far as it is known now; unavailable while a read hangs."""
-        silence = self._find_silence()
-        return self._sync.latest._replace(unavailable=silence) if silence else self._sync.latest
+        """The content of the store, as far as it is known now; unavailable while a read hangs.
+        What is unavailable is not counted: its numbers are old."""
+        latest, silence = self._sync.latest, self._find_silence()
+        if silence or latest.unavailable:
+            latest = latest._replace(unavailable=silence or latest.unavailable, is_counted=False)
+        return latest
 
     async def wait_for_change(self, after: int) -> IndexChanged:
         """Wait until the content is newer than a generation, and return it; at most ten times a

@@ -51,6 +51,13 @@ MAX_NEW_LINES, MAX_STEPS = 10_000, 16
 FIGURES_COST_FACTOR = 20
 """Minimum pause between two reads of the queue's state, by the duration of the last one."""
 
+QUICK_READ_SECONDS, QUICK_PAUSE_SECONDS = 0.25, 1.5
+"""Duration of a quick read, and the maximum pause after one: only the next read finds that the
+server has stopped."""
+
+MAX_RETRY_SECONDS = 5.0
+"""Maximum pause after a state that could not be read, however long that took."""
+
 REGISTRY_SECONDS = 2.0
 """Minimum seconds between two reads of the registry of destinations."""
 
@@ -100,6 +107,29 @@ class PlaceReadings(NamedTuple):
     """Since when and until when no task has come, left or moved; None if unknown."""
     is_watched: bool = False
     """True if the kernel reports changes of its files: a local file system, not another host."""
+
+    def without_answer(self, why: str) -> PlaceReadings:
+        """These readings while the place does not answer: unknown, and why. What has its own times
+        stays: log lines, notes, destinations."""
+        routes, mail = self.routes, self.sending
+        return self._replace(
+            lock=self.lock and LockEvidence(Verdict.UNKNOWN, reason=why),
+            queue=self.queue and why,
+            mail=self.mail and why,
+            sending=MailHealth(sources=mail.sources, backlog=mail.backlog and why),
+            tokens=self.tokens and why,
+            routes=routes and MailRoutes(unknown=why),
+            queue_figures=WholeQueueFigures(unknown=why),
+            runs=None,
+            kinds=None,
+            destinations=self.destinations._replace(unknown=why),
+            host=None,
+            refusals=why,
+            clock_step="",
+            free_tasks={},
+            limits=(),
+            rest=None,
+        )
 
 
 def read_lock(place: Place) -> LockEvidence | None:
@@ -262,7 +292,12 @@ class PlaceWatcher:
             obstacle = "" if mail is None else _try_to_read(mail.obstacle)
             self._facts = read_queue_figures(self._place), obstacle, listed_at
             ended = time.monotonic()
-            self._facts_due = ended + FIGURES_COST_FACTOR * (ended - began)
+            pause = FIGURES_COST_FACTOR * (ended - began)
+            if ended - began <= QUICK_READ_SECONDS:
+                pause = min(pause, QUICK_PAUSE_SECONDS)
+            elif self._facts[0].unknown:
+                pause = min(pause, MAX_RETRY_SECONDS)
+            self._facts_due = ended + pause
         return self._facts
 
     def _read_registry(self) -> DestinationsReading:

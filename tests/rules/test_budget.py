@@ -84,7 +84,7 @@ def _lowest() -> list[str]:
 STEP = 50
 
 LINES = {
-    "engine.places": 1450,
+    "engine.places": 1500,
     "engine.programs": 2700,
     "engine": 1950,
     "engine.config": 2850,
@@ -134,7 +134,7 @@ LINES = {
     "tui.groups": 1250,
     "tui.locks": 1800,
     "tui.log": 1850,
-    "tui.operations": 4150,
+    "tui.operations": 4200,
     "tui.overview": 3950,
     "tui.packaging": 800,
     "tui.plan": 2700,

@@ -31,7 +31,7 @@ from tui.text import task_row
 from tui.text.export import ExportTable, RowSink
 from tui.text.frames import Frame
 from tui.text.hints import next_line
-from tui.text.lines import Line, fit_text
+from tui.text.lines import Line, cells_of, fit_text
 from tui.text.styles import STILL_LOOKS
 from tui.text.table import Choice, ShownRows, mark_row
 
@@ -251,6 +251,11 @@ class GroupParts(RowsParts, Generic[G]):
     # What is shown
 
     @property
+    def why_old(self) -> str:
+        latest = self.session.inspector.latest
+        return latest.unavailable or ("" if latest.is_complete else "first scan running")
+
+    @property
     def state_word(self) -> str:
         """Word for the state that verbs act on."""
         state = self.query.state
@@ -271,6 +276,9 @@ class GroupParts(RowsParts, Generic[G]):
             return next_line("\\", "clears the marks", scope, width)
         if (selected := self.selected) is None:
             return next_line("Esc", "back to the tasks", "nothing", width)
+        if why := self.why_old:
+            mark = f" {UNKNOWN} {safe_line(why)} "
+            return ((mark, "unknown"), *self.step_of(selected, width - cells_of(mark)))
         return self.step_of(selected, width)
 
     def choices(self, lines: Sequence[Line]) -> list[Choice]:

@@ -37,6 +37,8 @@ NO_LOCKS = "no place has a lock"
 class LocksParts(RowsParts):
     """The locks of all places, and what is known of the one under the cursor."""
 
+    is_of_one_place = False
+
     def __init__(
         self,
         session: PlaceSession,

@@ -15,6 +15,7 @@ from engine.replay.outcomes import ReplayOutcome
 from engine.replay.settings import parse_pace
 from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
+from engine.text.times import format_duration
 from engine.values import NamedTuple
 from engine.verbs import VERBS
 from tui.operations.replay_lines import format_pace
@@ -56,6 +57,8 @@ class ListedOperation(NamedTuple):
     """The mail transport or destination that it stopped or set back, if no later operation did."""
     place: str = ""
     """Name of its place; "" where only one place is open."""
+    age: float | None = None
+    """Seconds since the journal was read, if that is long ago (`History.age`)."""
 
     @property
     def suspended(self) -> str:
@@ -120,6 +123,9 @@ def operation_state(one: ListedOperation) -> OperationState:
     if is_control and not back and not operation.is_running:
         return _control_state(operation)
     done, failed = (operation.counts.get(end, 0) for end in (RowResult.DONE, RowResult.FAILED))
+    if operation.is_running and one.age is not None:
+        text = f"{UNKNOWN} {format_duration(one.age)} old"
+        return OperationState(text, "unknown", "running when the journal was read")
     if operation.is_running:
         return OperationState("running", "ok")
     if operation.is_interrupted:
@@ -253,7 +259,12 @@ def _what(one: ListedOperation) -> Run:
 
 def _state(one: ListedOperation) -> Run:
     word, style, _ = operation_state(one)
-    return word.upper(), _STATE_LOOKS.get(word, style)
+    return state_text(word), _STATE_LOOKS.get(word, style)
+
+
+def state_text(word: str) -> str:
+    """The word of a state in a table; an age keeps its unit."""
+    return word if word.startswith(UNKNOWN) else word.upper()
 
 
 def operation_table(
@@ -342,6 +353,8 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
     ended = "" if operation.ended is None else f", ended {format_clock(operation.ended)}"
     amounts = [f"{counts[end]:,} {word}" for end, word in RESULT_WORDS.items() if counts.get(end)]
     amounts += [f"{operation.open_rows:,} open"] if operation.open_rows else []
+    if one.age is not None and operation.is_running:
+        amounts.append(f"{format_duration(one.age)} old")
     planned, damaged = (
         f"{operation.planned:,} planned: {', '.join(amounts)}",
         operation.damaged_lines,

@@ -435,6 +435,8 @@ def flow_lines(
     backlog = _figure(
         "backlog", series.backlog, latest.backlog, before, "warn", form="{:,.0f}".format
     )
+    if latest.is_unknown:  # the values before the start stay
+        inward, out, backlog = map(_without_present, (inward, out, backlog))
     now, then = wait_p95
     wait: Line = (
         ("wait p95", "muted"),
@@ -447,6 +449,12 @@ def flow_lines(
         (("   ", ""), *cut_line(left, half - 2), ("  ", ""), *cut_line(right, half))
         for left, right in pairs
     ]
+
+
+def _without_present(figure: Line) -> Line:
+    """A figure of a place that cannot be read now."""
+    name, _, *rest = figure
+    return (name, (f"{UNKNOWN:>6}", "unknown"), *rest)
 
 
 def _figure(

@@ -150,7 +150,8 @@ class RunningParts(RowsParts):
     def flow_frame(self) -> Frame:
         """The place, while it runs or ran."""
         when = "while it runs" if self.work.ended is None else "while it ran"
-        return Frame(f"{safe_line(self.session.name)} {when}", right=(("last 10m", "muted"),))
+        frame = Frame(f"{safe_line(self.session.name)} {when}", right=(("last 10m", "muted"),))
+        return frame.marked(why) if (why := self.why_old) else frame
 
     def next_step(self, width: int) -> Line:
         now, work = self._view, self.work

@@ -40,7 +40,7 @@ from tui.screens.place_foot import PlaceBox
 from tui.screens.rows_parts import Change, RowsActions, RowsParts
 from tui.screens.rows_screen import FIXED_LINES, ListPanes, RowsScreen
 from tui.screens.target import Target
-from tui.session.history import HISTORY_SECONDS, operation_name
+from tui.session.history import HISTORY_SECONDS, OLD_SECONDS, operation_name
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.frames import Frame, frame_border
@@ -87,6 +87,8 @@ def row_key(place: int, op: str) -> str:
 
 class OperationsParts(RowsParts):
     """The operations of all places; those that need a decision first, then the newest."""
+
+    is_of_one_place = False
 
     def __init__(
         self,
@@ -237,7 +239,10 @@ class OperationsParts(RowsParts):
         """The rows, made again if an operation has changed, and each minute: the time left for an
         undo has no seconds."""
         now = self.context.clock()
-        read = [(self._operations(one), dict(one.history.half_moved)) for one in self.sessions]
+        read = [
+            (self._operations(one), dict(one.history.half_moved), one.history.age)
+            for one in self.sessions
+        ]
         made_of = (read, self.range, width, now // 60)
         if self._made[0] != made_of:
             self._made = made_of, self._make_rows(width, now)
@@ -249,7 +254,8 @@ class OperationsParts(RowsParts):
             half, place = session.history.half_moved, session.name if is_several else ""
             listed = view.list_operations(self._operations(session), half, place)
             recent = (one for one in listed if one.operation.started >= self._since)
-            placed += [PlacedOperation(session, one) for one in recent]
+            age = session.history.age
+            placed += [PlacedOperation(session, one._replace(age=age)) for one in recent]
         placed.sort(
             key=lambda one: (not view.needs_decision(one.operation), -one.operation.started)
         )
@@ -264,6 +270,8 @@ class OperationsParts(RowsParts):
         if (selected := self.selected) is not None:
             lines = view.detail_lines(selected.listed, self.context.clock(), width)
             _, key, rows = self._rows
+            if why := selected.session.inspector.latest.unavailable:  # where the tasks are now
+                key, rows = selected.key, f"? {safe_line(why)}"
             return lines + _rows_of(selected, rows if key == selected.key else "loading ...", width)
         if all(session.place.journal is None for session in self.sessions):
             words = "this place has no journal"
@@ -275,7 +283,8 @@ class OperationsParts(RowsParts):
         return [((f" {words}", "muted"),)]
 
     def rows_frame(self) -> Frame:
-        partial_sign = "+" if self._error() or self._unread() else ""
+        is_old = any(session.history.age is not None for session in self.sessions)
+        partial_sign = "+" if is_old or self._error() or self._unread() else ""
         since = ((f"last {RANGES[self.range][0]}", "muted"),)
         return Frame("Operations", "8", f"{self._amount:,}{partial_sign}", since)
 
@@ -555,6 +564,7 @@ class RecordScreen(Page):
         super().__init__()
         self._placed, self._console_context = placed, context
         self._session, self._one = placed
+        self._opened_at = context.clock()
         self._rows: OperationRows | str = "loading ..."
         self._text = LongText(id="text")
         self._body = PlaceBox(self._text)
@@ -612,7 +622,9 @@ class RecordScreen(Page):
         return next_line("u", "plans the undo", name, width)
 
     def _lines(self, width: int) -> list[Line]:
-        lines = view.detail_lines(self._one, self._console_context.clock(), width)
+        now = self._console_context.clock()
+        age = now - self._opened_at if now - self._opened_at >= OLD_SECONDS else None
+        lines = view.detail_lines(self._one._replace(age=age), now, width)
         lines += view.note_lines(self._one.operation, width)
         return lines + _rows_of(self._placed, self._rows, width)
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from engine.model import State, Verdict
+from engine.text.figure import Figure
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from tui.confirm.action_screen import Action, Fact, Reason, show_action
@@ -135,6 +136,8 @@ class WorkerAction(Action):
 class WorkersParts(RowsParts):
     """A row for each task in work, and for each place without a worker."""
 
+    is_of_one_place = False
+
     def __init__(
         self,
         session: PlaceSession,
@@ -198,7 +201,9 @@ class WorkersParts(RowsParts):
         workers = count_workers(self._rows.values())
         tasks = sum(bool(row.task) for row in self._rows.values())
         running: Line = ((f"running {format_count(tasks, 'task')}", "muted"),)
-        return Frame("Workers", "3", f"{workers}" if workers else "none", running if tasks else ())
+        is_exact = not any(one.inspector.latest.unavailable for one in self.sessions)
+        amount = Figure(workers, is_exact).text() if workers or not is_exact else "none"
+        return Frame("Workers", "3", amount, running if tasks else ())
 
     def details_frame(self, below: int) -> Frame:
         if (selected := self.selected) is None:

@@ -16,7 +16,7 @@ from engine.monitor.prometheus import Samples
 from engine.monitor.throughput import Trend
 from engine.monitor.transport_health import TEN_MINUTES, Health, MailHealth, TransportHealth
 from engine.operations.journal import Operation
-from engine.text.figure import UNKNOWN
+from engine.text.figure import UNKNOWN, Figure
 from engine.text.figures import fit_count, format_bytes, format_count, format_rate
 from engine.text.safe import safe_line
 from engine.text.times import format_duration, format_time
@@ -158,9 +158,19 @@ def _shown_clusters(data: OverviewData) -> list[tuple[PlaceSession, CheckedClust
     """The clusters of the place under the cursor; on a wall of all places, the largest first."""
     sessions = data.sessions if data.is_wall else [data.selected]
     clusters = [
-        (session, one) for session in sessions for one in data.clusters.get(session.number, ())
+        (session, one)
+        for session in sessions
+        if not data.moments[session.number - 1].queue.unavailable
+        for one in data.clusters.get(session.number, ())
     ]
     return sorted(clusters, key=lambda one: -one[1].cluster.count)
+
+
+def _unread_lines(data: OverviewData, width: int) -> list[Line]:
+    """Why nothing is shown of the place under the cursor, of which a pane is; () if it can be
+    read, and on a wall."""
+    why = "" if data.is_wall else data.moment.queue.unavailable
+    return [cut_line(((f"  {UNKNOWN} {safe_line(why)}", "unknown"),), width)] if why else []
 
 
 def _clusters_frame(data: OverviewData) -> Frame:
@@ -175,6 +185,8 @@ def _cluster_pane(data: OverviewData, width: int) -> PaneRows:
     most = max((one.cluster.count for _, one in clusters), default=1)
     still = max((cells_of(one.now.text) for _, one in clusters), default=0)
     several = data.is_wall and len(data.sessions) > 1
+    if unread := _unread_lines(data, width):
+        return PaneRows(head=unread)
     place = max((cells_of(session.name) for session, _ in clusters), default=0) + several
     room = max(8, width - 19 - still - place * several)
     for session, (cluster, now) in clusters:
@@ -194,6 +206,8 @@ def _cluster_pane(data: OverviewData, width: int) -> PaneRows:
 
 
 def _transport_pane(data: OverviewData, width: int) -> PaneRows:
+    if unread := _unread_lines(data, width):
+        return PaneRows(head=unread)
     place, sending = data.selected.place, data.moment.sending
     limit, has_mail = place.alerts.transport_failures, place.mail is not None
     lines = transport_lines(sending, limit, width, MAX_PANE_ROWS, has_mail=has_mail)
@@ -283,7 +297,9 @@ _URGENCY = tuple(
 
 def _workers_frame(data: OverviewData) -> Frame:
     workers = count_workers(data.live_values.workers)
-    return Frame("Workers", "3", f"{workers}" if workers else "", (("RUNNING", "muted"),))
+    is_exact = not any(moment.queue.unavailable for moment in data.moments)
+    amount = Figure(workers, is_exact).text() if workers else ""
+    return Frame("Workers", "3", amount, (("RUNNING", "muted"),))
 
 
 def _worker_pane(data: OverviewData, width: int) -> PaneRows:
@@ -338,6 +354,7 @@ def _lock_line(lead: Line, lock: LockEvidence | None, none: str, now: float, wid
 
 def _operation_pane(data: OverviewData, width: int) -> PaneRows:
     numbers = {session.name: session.number for session in data.sessions}
+    ages = {session.name: session.history.age for session in data.sessions}
     rows = []
     known = {}  # each with what later operations undid or resumed
     for session in data.sessions:
@@ -346,7 +363,8 @@ def _operation_pane(data: OverviewData, width: int) -> PaneRows:
             known[session.name, listed.operation.op] = listed
     for place, operation in data.live_values.operations:
         listed = known.get((place, operation.op), operation_lines.ListedOperation(operation))
-        listed = listed._replace(operation=operation)
+        age = None if data.moments[numbers[place] - 1].recorded else ages[place]
+        listed = listed._replace(operation=operation, age=age)
         state = operation_lines.operation_state(listed)
         _, undo_look = operation_lines.undo_time_left(listed, data.now)
         hour = format_time(operation.started)[11:16]
@@ -363,7 +381,7 @@ def _operation_pane(data: OverviewData, width: int) -> PaneRows:
             ("8", "resume") if listed.suspended else ("u", "undo") if can_undo else ("8", "open")
         )
         next_key: Line = ((key, "key"), (f" {step:<6}", "muted"))
-        right: Line = ((state.word.upper(), state.style), ("  ", ""), *next_key)
+        right: Line = ((operation_lines.state_text(state.word), state.style), ("  ", ""), *next_key)
         target = Target(keys.OPERATIONS, numbers[place], id=operation.op)
         rows.append(PaneRow(operation.op, join_ends(left, right, width), target))
     return PaneRows(rows, () if rows else [(("  none in the last 24 hours", "muted"),)])
@@ -379,7 +397,10 @@ def _place_pane(data: OverviewData, width: int) -> PaneRows:
             why = safe_line(latest.unavailable)
             line = cut_line((*lead, (f"? {why}", "unknown")), width)
         else:
-            tasks = format_count(sum(latest.counts.values()), "task")
+            amount = sum(latest.counts.values())
+            tasks = format_count(amount, "task")
+            if not latest.is_counted:
+                tasks = f"{Figure(amount, is_exact=False).text()} tasks"
             wrong = format_count(latest.problems, "problem") if latest.problems else ""
             if wrong and not latest.is_complete:
                 wrong = f"{latest.problems:,}+ problems"
@@ -515,6 +536,7 @@ def kind_pane(data: OverviewData, width: int) -> tuple[Frame, PaneRows]:
         (session, PlaceKind(session.name, one, moment.queue.drain.trend is Trend.STALLED))
         for session in sessions
         for moment in (data.moments[session.number - 1],)
+        if not moment.queue.unavailable
         for one in (data.live_values.kinds[session.number - 1] if data.live_values.kinds else ())
     ][:MAX_PANE_ROWS]
     kinds = [kind for _, kind in kinds_of_places]
@@ -527,7 +549,8 @@ def kind_pane(data: OverviewData, width: int) -> tuple[Frame, PaneRows]:
         rows.append(PaneRow(f"{session.number} {kind.figures.kind}", line, target))
     name = "Kinds" if data.is_wall or len(data.sessions) == 1 else f"Kinds: {data.selected.name}"
     frame = Frame(name, amount=f"{len(rows)}" if rows else "", right=(("last 10m", "muted"),))
-    return frame, PaneRows(rows, [head] if rows else [(("   no tasks", "muted"),)])
+    none = _unread_lines(data, width) or [(("   no tasks", "muted"),)]
+    return frame, PaneRows(rows, [head] if rows else none)
 
 
 def log_rows(

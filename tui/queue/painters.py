@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from engine.model import State
 from engine.monitor.metrics_check import GAUGES, MetricsReading, OwnCounts, find_differences
 from engine.monitor.prometheus import Samples
-from engine.text.figure import UNKNOWN
+from engine.text.figure import UNKNOWN, Figure
 from engine.text.figures import fit_count, format_count
 from engine.text.safe import safe_line, state_name
 from tui.plan import planning
@@ -51,12 +51,14 @@ def state_lines(
     lines: list[Line] = []
     for state, word in own_counts.states.items():
         amount = own_counts.counts.get(state, 0)
-        count: Run = (f"{fit_count(amount, COUNT_CELLS - 1):>{COUNT_CELLS}}", "strong")
+        sign = "" if own_counts.complete else "+"
+        count: Run = (f"{fit_count(amount, COUNT_CELLS - 2)}{sign}".rjust(COUNT_CELLS), "strong")
         if not reachable:
             count = (UNKNOWN.rjust(COUNT_CELLS), "unknown")
         elif not amount:
-            count = ("0".rjust(COUNT_CELLS), "muted")
-        length: Run = (bar(amount / most if most else 0.0, room), BAR_LOOKS.get(state, "muted"))
+            count = ((UNKNOWN if sign else "0").rjust(COUNT_CELLS), "muted")
+        share = amount / most if most and reachable else 0.0
+        length: Run = (bar(share, room), BAR_LOOKS.get(state, "muted"))
         metric = (
             queue.get(GAUGES[state]) if isinstance(queue, Samples) and state in GAUGES else None
         )
@@ -139,17 +141,24 @@ def tabs(parts: QueueParts, width: int) -> Line:
     )
 
 
+def count_of(parts: QueueParts, state: State | None) -> Figure:
+    """How many tasks a state has."""
+    change = parts.change
+    amount = change.counts.get(state, 0) if state and not change.unavailable else None
+    return Figure(amount, change.is_counted)
+
+
 def filter_count(parts: QueueParts) -> Line:
     """A parse error, else why there is no match, else the number of matches, marks, new rows."""
-    view, of = parts.rows.view, parts.change.counts.get(parts.state, 0) if parts.state else 0
+    view, of = parts.rows.view, count_of(parts, parts.state).text()
     explained, why = parts.explained
     if parts.filter.error:
         line: Line = ((safe_line(parts.filter.error), "warn"),)
     elif why and not view.matching and view.loaded and explained == parts.query:
-        line = ((f"{view.matching_words} of {of:,} ({safe_line(why)})", "warn"),)
+        line = ((f"{view.matching_words} of {of} ({safe_line(why)})", "warn"),)
     else:
         marked = len(parts.marks.of(parts.state))
-        line = ((view.matching_words, "strong"), (f" of {of:,}", "muted"))
+        line = ((view.matching_words, "strong"), (f" of {of}", "muted"))
         line += ((f"  marked {marked:,}", "mark"),) if marked else ()
         line += ((f"  {view.fresh:,} new", "ok"),) if view.fresh else ()
         is_why = why and view.loaded and explained == parts.query
@@ -189,13 +198,15 @@ def _empty_text(parts: QueueParts, state: State) -> str:
     where = state_name(parts.inspector.states[state])
     amount = parts.change.counts.get(state, 0)
     if not parts.change.is_complete:
-        known = f"{amount:,} {where}" if amount else f"no {where} tasks yet"
+        known = f"{Figure(amount, is_exact=False).text()} {where}"
+        known = known if amount else f"no {where} tasks yet"
         return f"{known}: first scan running"
     if parts.filter.filter and amount:
         return f"0 of {format_count(amount, 'task')} match in {where}: Esc clears the filter"
     totals = parts.context.totals()
     if state is State.DEAD and totals is not None and totals.dead:
-        return f"no tasks in {where} here, {totals.dead:,} at other places"
+        others = Figure(totals.dead, not totals.is_partial).text()
+        return f"no tasks in {where} here, {others} at other places"
     return f"no tasks in {where}"
 
 
@@ -207,10 +218,9 @@ def list_frame(parts: QueueParts, row_words: str, border: int) -> Frame:
         of = f" of {known:,}" if known > listed else ""
         return Frame("Problems", amount=f"{listed:,}{of}{'' if change.is_complete else '+'}")
     word = parts.inspector.states.get(state, "") if state else ""
-    total = change.counts.get(state, 0) if state else 0
-    amount = f"{view.matching_words} of {total:,}" if parts.filter.filter else f"{total:,}"
-    if state is None or change.unavailable:
-        amount = UNKNOWN
+    total = count_of(parts, state)
+    is_part = parts.filter.filter and total.value is not None
+    amount = f"{view.matching_words} of {total.text()}" if is_part else total.text()
     order, falling = parts.tabs.order
     name = ORDER_NAMES.get(order, order) + (" (reverse)" if falling else "")
     right: Line = (("order: ", "muted"), (name, ""), ("  o", "key"))
@@ -234,9 +244,10 @@ def details(parts: QueueParts, width: int, *, wide: bool) -> tuple[Sequence[Line
     task = parts.rows.view.task_here
     if task is None:
         return (), Frame("Task")
-    show = detail_lines if wide else brief_lines
+    show, why = detail_lines if wide else brief_lines, parts.change.unavailable
     lines = show(task, parts.lookup.of(task), parts.session, now, width)
-    return lines, Frame(short_id(task.id), right=((safe_line(task.kind), "muted"),))
+    frame = Frame(short_id(task.id), right=((safe_line(task.kind), "muted"),))
+    return lines, frame.marked(why) if why else frame
 
 
 def own_counts(parts: QueueParts) -> OwnCounts:
@@ -350,5 +361,8 @@ def _step_without_rows(parts: QueueParts) -> tuple[str, str]:
     for state in (State.DEAD, State.PENDING, State.ACTIVE):
         if counts.get(state) and state is not parts.state:
             name = state_name(states.get(state, state))
-            return STATE_DIGITS[state], f"shows {format_count(counts[state], 'task')} in {name}"
+            amount = format_count(counts[state], "task")
+            if not parts.change.is_counted:
+                amount = f"{count_of(parts, state).text()} tasks"
+            return STATE_DIGITS[state], f"shows {amount} in {name}"
     return "1", "back to the overview"

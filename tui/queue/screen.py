@@ -103,6 +103,10 @@ class QueueScreen(KeyedScreen):
         if parts.message.ends():
             self.show_change(Change.SCOPE)
         parts.recount()
+        # What hangs does not report that it does.
+        if parts.change.unavailable != (latest := parts.inspector.latest).unavailable:
+            parts.change = latest
+            self.show_change(Change.ALL)
         if self.is_current and not self.context.skips_repaint():
             if parts.filter.filter.is_relative and not int(now) % int(AGE_ROUNDING_SECONDS):
                 parts.rows.store_changed()

@@ -85,6 +85,8 @@ class MatchRow(NamedTuple):
 class SearchParts(RowsParts):
     """A row for each place and state with matches."""
 
+    is_of_one_place = False
+
     def __init__(
         self,
         session: PlaceSession,

@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterable
 from tui.screens.console_context import ConsoleContext
 from tui.screens.message import Message
 from tui.text.frames import NARROW_COLUMNS
-from tui.text.header import mode_line, totals_parts, trail_line
+from tui.text.header import mode_line, totals_parts, trail_line, unread_parts
 from tui.text.hints import hint_lines, with_message
 from tui.text.keys import Hint
 from tui.text.lines import Line, cut_line, join_ends, parts_that_fit, width_of
 from tui.widgets.line_widgets import Lines
+
+UNREAD_CELLS = 18
+"""Cells for the name of a place that does not answer: it matters more than the path."""
 
 
 class TopLine(Lines):
@@ -26,7 +29,8 @@ class TopLine(Lines):
             self.update_line(*self._shown)
 
     def update_line(self, context: ConsoleContext, trail: tuple[str, ...]) -> None:
-        """Update the line; `trail` is the path, outermost first. Totals fill what room is left."""
+        """Update the line; `trail` is the path, outermost first. Places that cannot be read
+        and totals fill what room is left."""
         self._shown = context, trail
         arming = context.arming
         width = self.size.width
@@ -34,7 +38,7 @@ class TopLine(Lines):
         is_narrow = width < NARROW_COLUMNS or bool(held)
         right = mode_line(arming.seconds_left, arming.read_only, context.clock(), is_narrow)
         right = (*held, *right)
-        totals = context.totals() if width >= NARROW_COLUMNS else None
+        totals = context.totals()
         works = context.operations()
         if context.refresh:
             right = ((f"refresh {context.refresh:g}s ", "muted"), *right)
@@ -42,7 +46,12 @@ class TopLine(Lines):
             right = ((f"refresh {seconds:g}s (slow link) ", "warn"), *right)
         path = trail_line(context.host, context.environment, trail, width)
         room = width - width_of((*path, *works, *right)) - 5
-        known = [] if totals is None else totals_parts(totals, width)
+        if totals is not None and totals.unread and room < UNREAD_CELLS:  # only the last step
+            path = trail_line(context.host, context.environment, trail, 0)
+            room = width - width_of((*path, *works, *right)) - 5
+        known = [] if totals is None else unread_parts(totals, room)
+        if totals is not None and width >= NARROW_COLUMNS:
+            known += totals_parts(totals, width)
         parts = parts_that_fit(known, room)
         gap: Line = (("    ", ""),) if parts or works else ()
         self.show([join_ends((*path, *gap, *parts, *works), right, width)])

@@ -17,6 +17,7 @@ from tui.text.graphs import (
     AXIS_CELLS,
     LAST_OF_LINES,
     RANGES,
+    UNKNOWN_FLOW,
     LatestFlow,
     flow_graph,
     graph_steps,
@@ -34,9 +35,12 @@ GRAPH_READ_SECONDS = 10.0
 
 def latest_flow(session: PlaceSession, now: float) -> LatestFlow:
     """The figures that all tables and graphs print; until the first scan, those of the lines."""
-    if not session.inspector.latest.is_complete:
+    latest = session.inspector.latest
+    if latest.unavailable:
+        return UNKNOWN_FLOW
+    if not latest.is_complete:
         return LAST_OF_LINES
-    waiting = session.inspector.latest.counts.get(State.PENDING, 0)
+    waiting = latest.counts.get(State.PENDING, 0)
     return LatestFlow(session.flow.rates(now), session.flow.died(now), waiting)
 
 

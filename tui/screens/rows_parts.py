@@ -67,6 +67,9 @@ class RowsActions(ScreenActions[Change], Protocol):
 class RowsParts:
     """Base class of the parts of a screen of rows: what it shows, and what a key acts on."""
 
+    is_of_one_place = True
+    """False if the rows are of several places: each says itself that its place has no answer."""
+
     def __init__(
         self, session: PlaceSession, context: ConsoleContext, screen: RowsActions, aim: str = ""
     ) -> None:
@@ -143,6 +146,12 @@ class RowsParts:
     def selected_session(self) -> PlaceSession:
         """The place of the row under the cursor."""
         return self.session
+
+    @property
+    def why_old(self) -> str:
+        """Why numbers of the place of the row under the cursor are not the present ones, or not
+        all are there; "" if they are."""
+        return self.selected_session.inspector.latest.unavailable
 
     def reread(self) -> Change:
         """Scan that place again in the background."""

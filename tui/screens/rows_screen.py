@@ -279,7 +279,11 @@ class RowsScreen(KeyedScreen):
         """Divide the lines, and write the frames and what is below the rows and details."""
         if not self.is_paintable:
             return
-        parts, session = self.parts, self.parts.selected_session
-        self.panes.divide(self.size, session)
+        parts = self.parts
+        self.panes.divide(self.size, parts.selected_session)
         below = self.panes.details.below
-        self.panes.show_frames(parts.rows_frame(), parts.details_frame(below))
+        rows, details = parts.rows_frame(), parts.details_frame(below)
+        if why := parts.why_old:
+            details = details.marked(why)
+            rows = rows.marked(why) if parts.is_of_one_place else rows
+        self.panes.show_frames(rows, details)

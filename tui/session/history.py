@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 SETTLE_RETRY_SECONDS = 30.0
 """Seconds until the outcome of tasks that were still being moved is checked again."""
 
+OLD_SECONDS = 5.0
+"""Seconds after a read of the journal from which what it said of a running operation is old."""
+
 HISTORY_SECONDS = DAY_SECONDS
 """Age limit of the shown operations, in seconds."""
 
@@ -85,6 +88,13 @@ class History:
         """Interrupted operations with rows that were not moved."""
         return tuple(one for one in self.operations if one.is_interrupted and one.open_rows)
 
+    @property
+    def age(self) -> float | None:
+        """Seconds since the journal was found to be as read; None if that is not long ago, or it
+        was not read yet. What has ended does not become old, but what runs does."""
+        age = self._clock() - self.read_at
+        return age if OLD_SECONDS <= age < float("inf") else None
+
     async def operation(self, op: str) -> Operation | None:
         """The record of an operation, however old; None if missing. Raises Unavailable: the place
         was closed, or the journal cannot be read."""
@@ -130,11 +140,10 @@ class History:
         return tuple(one for one in self.interrupted if one.op in fresh)
 
     async def _read(self) -> None:
+        began = self._clock()
         try:
-            self.operations = await self._inspector.history.operations(
-                self._clock() - HISTORY_SECONDS
-            )
-            self.error, self.read_at = "", self._clock()
+            self.operations = await self._inspector.history.operations(began - HISTORY_SECONDS)
+            self.error, self.read_at = "", began
         except Unavailable as error:
             self.error = str(error)
         self.is_read = True

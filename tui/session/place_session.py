@@ -61,7 +61,7 @@ from engine.text.safe import safe_line
 from engine.text.times import format_duration
 from tui.session.background_command import MailTestProcess, RecoveryProcess, WorkerProcess
 from tui.session.history import History, alert_input, operation_name
-from tui.text.header import Totals
+from tui.text.header import SILENT, Totals
 
 if TYPE_CHECKING:  # imported late: not needed when the console opens
     from tui.session.running_operations import RunningOperation
@@ -79,9 +79,10 @@ MAIL_GRACE_SECONDS = 30.0
 """Seconds for which there must be more spooled mails than mail tasks: a mail is spooled before its
 task is queued, and both are removed after sending."""
 
-HANG_SECONDS = 10.0
-"""Seconds after which a read of lock, metrics and logs counts as hanging; it takes milliseconds,
-but the first one of a long log some seconds."""
+HANG_SECONDS, FIRST_HANG_SECONDS = 2.5, 10.0
+"""Seconds by which a read of lock, metrics and logs takes longer than the one before if it hangs:
+most take milliseconds, and with the pause before a read it is on screen within 5 s. The first read
+of a long log takes some seconds."""
 
 MAX_CLUSTERS_AGE_SECONDS = 120.0
 """Age from which a number of error clusters counts as unknown."""
@@ -145,7 +146,9 @@ class PlaceSession:
         quota = None if place.trash is None else place.trash.quota
         self._is_shown = True
         self._reading_since: float | None = None
-        """When the read that runs now began (`time.monotonic`); None if none runs."""
+        """When the first read without an answer began (`time.monotonic`); None if none runs."""
+        self._read_seconds = 0.0
+        """Duration of the last read with an answer."""
         self.inspector = Inspector(
             place.open,
             clock=clock,
@@ -167,7 +170,7 @@ class PlaceSession:
         """Operations of all operators, from the journal."""
         self.messages: deque[str] = deque()
         """Messages for the operator, shown on the open screen."""
-        self.readings = PlaceReadings()
+        self._readings = PlaceReadings()
         self.count_samples: deque[tuple[float, Mapping[State, int]]] = deque(
             maxlen=MAX_COUNT_SAMPLES
         )
@@ -185,10 +188,8 @@ class PlaceSession:
         )
         """Times, and by how many the spooled mails exceeded the mail tasks then."""
         self._lost_mail_count: int | None = None
-        self.backlog: BacklogSummary | None = None
-        """Backlog: due tasks and their age; None until known."""
-        self.active: Sequence[Task] = ()
-        """Active tasks, as many as any screen shows."""
+        self._backlog: BacklogSummary | None = None
+        self._active: Sequence[Task] = ()
         self.waiting_kinds: Mapping[str, int] = {}
         self.oldest_by_kind: Mapping[str, float | None] = {}
         """Creation time of the oldest pending task by kind, epoch seconds UTC; None if unknown."""
@@ -245,7 +246,32 @@ class PlaceSession:
         if self._reading_since is None:
             return ""
         seconds = monotonic() - self._reading_since
-        return f"no answer for {format_duration(seconds)}" if seconds >= HANG_SECONDS else ""
+        limit = HANG_SECONDS + self._read_seconds if self.has_readings else FIRST_HANG_SECONDS
+        return f"{SILENT}{format_duration(seconds)}" if seconds >= limit else ""
+
+    @property
+    def readings(self) -> PlaceReadings:
+        """What was read last of lock, metrics and logs; unknown while a read hangs."""
+        silence = self.find_silence()
+        return self._readings.without_answer(silence) if silence else self._readings
+
+    @readings.setter
+    def readings(self, readings: PlaceReadings) -> None:
+        self._readings = readings
+
+    @property
+    def backlog(self) -> BacklogSummary | None:
+        """Backlog: due tasks and their age; None until known, and while the place has no answer."""
+        return None if self.inspector.latest.unavailable else self._backlog
+
+    @backlog.setter
+    def backlog(self, backlog: BacklogSummary | None) -> None:
+        self._backlog = backlog
+
+    @property
+    def active(self) -> Sequence[Task]:
+        """Active tasks, as many as any screen shows; none while the place has no answer."""
+        return () if self.inspector.latest.unavailable else self._active
 
     @property
     def is_operating(self) -> bool:
@@ -299,12 +325,15 @@ class PlaceSession:
             due = next_turn(time(), HIDDEN_READ_SECONDS, self.number)
             quiet_due = next_turn(time(), QUIET_READ_SECONDS, self.number)
             try:
-                self._reading_since = monotonic()
+                began = monotonic()
+                self._reading_since = began if self._reading_since is None else self._reading_since
                 latest = self.inspector.latest
                 before = (self.clock(), latest.counts) if latest.is_complete else None
                 readings = await self._watch_thread.run(self._watch.read_all)
-                self._reading_since = None
-                self.readings = readings._replace(destinations=self._watch.destinations)
+                # A server that times out is asked again: it has been silent since the first time.
+                if not (readings.queue_figures.unknown and self.find_silence()):
+                    self._reading_since, self._read_seconds = None, monotonic() - began
+                self._readings = readings._replace(destinations=self._watch.destinations)
                 self.counted_before_read = before
             except Unavailable:
                 if not self._closed:
@@ -370,7 +399,7 @@ class PlaceSession:
             try:
                 await self.query_backlog()
             except Unavailable:
-                self.backlog = None  # the inspector reports the reason
+                self._backlog = None  # the inspector reports the reason
             earliest = time() + QUERY_COST_FACTOR * (time() - began)
             due = next_turn(began, UNCHANGED_QUERY_SECONDS, self.number)
             await self._turns.wait(is_due)
@@ -379,10 +408,10 @@ class PlaceSession:
         """Query the due tasks and their age. Raises Unavailable: the place was closed."""
         tokens = () if isinstance(self.readings.tokens, str) else self.readings.tokens
         kinds = tuple(bucket.name for bucket in tokens if bucket.name != ALL_KINDS)
-        tallies, before = self.inspector.tallies, self.backlog
-        self.backlog = await tallies.summarize_backlog(self.clock(), kinds)
-        self._kind_samples.append((self.clock(), self.backlog.kinds))
-        self.active = await tallies.active_tasks()
+        tallies, before = self.inspector.tallies, self._backlog
+        self._backlog = await tallies.summarize_backlog(self.clock(), kinds)
+        self._kind_samples.append((self.clock(), self._backlog.kinds))
+        self._active = await tallies.active_tasks()
         pending = await tallies.count_kinds()
         self.waiting_kinds = {kind: number for kind, (number, _) in pending.items()}
         self.oldest_by_kind = {kind: oldest for kind, (_, oldest) in pending.items()}
@@ -400,7 +429,7 @@ class PlaceSession:
         if isinstance(mail_backlog, MailBacklog):
             tasks = await self.inspector.queries.count(MAIL_TASKS) if mail_backlog.mails else 0
             self.unsent_samples.append((self.clock(), max(0, mail_backlog.mails - tasks)))
-        if self.backlog != before:  # else the next read evaluates the rules
+        if self._backlog != before:  # else the next read evaluates the rules
             self.evaluate_alerts()
 
     def kind_growth(self, now: float) -> Mapping[str, Growth]:
@@ -534,7 +563,8 @@ class PlaceSession:
 
         while not self._closed:
             await self._refresh_history()
-            seconds = JOURNAL_INTERVAL_SECONDS if self._is_shown else HIDDEN_READ_SECONDS
+            is_wanted = self._is_shown or any(one.is_running for one in self.history.operations)
+            seconds = JOURNAL_INTERVAL_SECONDS if is_wanted else HIDDEN_READ_SECONDS
             due = next_turn(time(), seconds, self.number)
             await self._turns.wait(is_due)
 
@@ -693,7 +723,7 @@ class PlaceSession:
             free_since=self.free_since,
             free_grace=self.free_grace,
             unfinished=tuple(map(alert_input, self.history.interrupted)),
-            orphaned_mails=self._lost_mails(now),
+            orphaned_mails=0 if latest.unavailable else self._lost_mails(now),
             destinations=seen_destinations(self),
         )
 
@@ -713,7 +743,7 @@ class PlaceSession:
             notes.add(ident, text, who, made)
             return notes.read_all()
 
-        self.readings = self.readings._replace(notes=await asyncio.to_thread(add))
+        self._readings = self._readings._replace(notes=await asyncio.to_thread(add))
 
     async def change_routes(self, change: Callable[[], str]) -> str:
         """Run `change` on the mail routes and read them again; return what `change` returns. Raises
@@ -723,8 +753,8 @@ class PlaceSession:
             return change(), read_routes(self.place)
 
         answer, routes = await asyncio.to_thread(act)
-        sending = mark_explained(self.readings.sending, routes)
-        self.readings = self.readings._replace(routes=routes, sending=sending)
+        sending = mark_explained(self._readings.sending, routes)
+        self._readings = self._readings._replace(routes=routes, sending=sending)
         self.evaluate_alerts()
         return answer
 
@@ -847,7 +877,7 @@ def _note_lock(session: PlaceSession) -> None:
 
 def _add_counts(session: PlaceSession) -> None:
     latest, now = session.inspector.latest, session.clock()
-    if latest.is_complete and not session.is_replaced:
+    if latest.is_complete and not latest.unavailable and not session.is_replaced:
         session.count_samples.append((now, latest.counts))
         figures = session.readings.queue_figures
         failed = None if figures.unknown else figures.failed
@@ -877,9 +907,14 @@ def describe_server(session: PlaceSession, now: float) -> str:
 
 def count_totals(sessions: Sequence[PlaceSession], now: float) -> Totals:
     """The totals of several places at `now` (epoch seconds UTC)."""
+    known = [session for session in sessions if not session.inspector.latest.unavailable]
     workers = sum(count_lease_workers(session) for session in sessions if session.place.has_leases)
     locks = [session.readings.lock for session in sessions]
-    known = [session for session in sessions if not session.inspector.latest.unavailable]
+    unread = tuple(
+        (session.name, session.find_silence() or "cannot be read")
+        for session in sessions
+        if session not in known
+    )
     totals = sum_totals(
         [session.inspector.latest.counts for session in known],
         locks,
@@ -887,12 +922,12 @@ def count_totals(sessions: Sequence[PlaceSession], now: float) -> Totals:
         workers,
         [session.inspector.states for session in known],
     )
-    is_partial = len(known) < len(sessions) or not all(
-        session.inspector.latest.is_counted for session in known
-    )
+    is_partial = not all(session.inspector.latest.is_counted for session in sessions)
     servers = (session.readings.queue_figures.server for session in sessions)
     stopped = sum(one is not None and one.is_running is False for one in servers)
-    return totals._replace(places=len(sessions), stopped=stopped, is_partial=is_partial)
+    return totals._replace(
+        places=len(sessions), stopped=stopped, is_partial=is_partial, unread=unread
+    )
 
 
 def sum_totals(

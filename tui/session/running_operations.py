@@ -23,6 +23,7 @@ from engine.replay.replay import Replay, ReplayResult
 from engine.replay.settings import ReplayPace
 from engine.replay.shared_rate import BUCKET_NAME
 from engine.store import StoreError
+from engine.text.figure import Figure
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.text.lines import Line
@@ -331,9 +332,12 @@ def still_running(works: Sequence[RunningOperation]) -> list[RunningOperation]:
     return [work for work in works if work.ended is None]
 
 
-def operations_line(works: Sequence[RunningOperation], others: Sequence[Operation] = ()) -> Line:
+def operations_line(
+    works: Sequence[RunningOperation], others: Sequence[Operation] = (), *, is_old: bool = False
+) -> Line:
     """The running operations for the header: `ops 1 51%`, `ops 2 7% paused`, and those of other
-    processes, by the journals: `ana: hold 9/16`, `2 others 25/40`; () if none runs."""
+    processes, by the journals: `ana: hold 9/16`, `2 others 25/40`; () if none runs. `is_old`: a
+    journal was not read lately: `ana: hold 9+/16`."""
     now = still_running(works)
     line: Line = ()
     if now:
@@ -352,7 +356,8 @@ def operations_line(works: Sequence[RunningOperation], others: Sequence[Operatio
             who = safe_line(f"{first.who.name}: {first.verb}")
         planned = sum(one.planned for one in others)
         done = planned - sum(one.open_rows for one in others)
-        line = (*line, (f"{who} ", "muted"), (f"{done:,}/{planned:,}", "ok"), ("  ", ""))
+        figure, style = Figure(done, is_exact=not is_old).text(), "unknown" if is_old else "ok"
+        line = (*line, (f"{who} ", "muted"), (f"{figure}/{planned:,}", style), ("  ", ""))
     return line
 
 

@@ -203,6 +203,8 @@ def count_workers(rows: Iterable[WorkerRow]) -> int:
 def kind_figures(session: PlaceSession, now: float) -> tuple[KindFigures, ...]:
     """Return the figures of the kinds that ran in the last ten minutes, or that wait or run now."""
     kinds = dict(session.waiting_kinds)
+    if why := session.inspector.latest.unavailable:
+        return tuple(KindFigures(kind, unknown=why) for kind in kinds)
     kinds.update((task.kind, 0) for task in session.active if task.kind not in kinds)
     if session.readings.queue_figures.kinds is not None:  # of workers of any program
         known = session.readings.queue_figures.kinds

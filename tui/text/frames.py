@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
+from engine.text.figure import UNKNOWN
+from engine.text.safe import safe_line
 from engine.values import NamedTuple
 from tui.text.lines import Line
 
@@ -42,6 +44,10 @@ class Frame(NamedTuple):
     """At the right end of the upper line."""
     bottom: str = ""
     """At the right end of the lower line, which only a box has."""
+
+    def marked(self, why: str) -> Frame:
+        """This frame around numbers that are old, or of a part: it says why."""
+        return self._replace(right=((f"{UNKNOWN} {safe_line(why)}", "unknown"),))
 
     def title(self, focused: bool) -> Line:
         """Key, name and count."""

@@ -128,9 +128,11 @@ class LatestFlow(NamedTuple):
     died: float | None = None
     """Growth of the dead-letter queue in tasks per second, over the time of the rates."""
     backlog: int | None = None
+    is_unknown: bool = False
+    """The place cannot be read now: the last value of a line is not the present one."""
 
 
-LAST_OF_LINES = LatestFlow()
+LAST_OF_LINES, UNKNOWN_FLOW = LatestFlow(), LatestFlow(is_unknown=True)
 
 
 @lru_cache(maxsize=4)
@@ -140,7 +142,7 @@ def flow_graph(
     """Rates above, backlog below, each with its own scale; below six lines only the backlog."""
     rates = max(0, (height - 2) * 2 // 5)
     top: list[Line] = _rates(series, width, rates, latest) if rates >= 2 else []
-    return (*top, *_backlog(series, width, height - len(top), latest.backlog))
+    return (*top, *_backlog(series, width, height - len(top), latest))
 
 
 MIN_RATE_TOP = 0.1
@@ -157,7 +159,7 @@ def time_axis(now: float, seconds: float, width: int) -> str:
 
 def _rates(series: FlowSeries, width: int, rows: int, now: LatestFlow) -> list[Line]:
     layers = ((series.dead, "error"), (series.inward, "accent"), (series.outward, "ok"))
-    died, inward, outward = (_last(values) for values, _ in layers)
+    died, inward, outward = (_last(values, now) for values, _ in layers)
     if now.rates is not None:
         (inward, outward), died = now.rates, now.died
     rates = (inward, outward, died, *(value for values, _ in layers for value in values))
@@ -185,8 +187,8 @@ def _rates_legend(layers: Sequence[tuple[str, float | None, str]], key: str, gap
     return tuple(legend)
 
 
-def _backlog(series: FlowSeries, width: int, height: int, now: int | None) -> list[Line]:
-    last = _last(series.backlog) if now is None else now
+def _backlog(series: FlowSeries, width: int, height: int, now: LatestFlow) -> list[Line]:
+    last = _last(series.backlog, now) if now.backlog is None else now.backlog
     known = [value for value in (*series.backlog, last) if value is not None]
     most = max(known, default=0.0)
     number = Figure(last).text()
@@ -200,9 +202,10 @@ def _backlog(series: FlowSeries, width: int, height: int, now: int | None) -> li
     return [head, *with_axis(drawn, f"{rounded_top(most):,.0f}", width)][:height]
 
 
-def _last(values: Sequence[float | None]) -> float | None:
+def _last(values: Sequence[float | None], now: LatestFlow) -> float | None:
     """The last known value of the two latest steps: the latest one has just begun."""
-    return next((value for value in reversed(values[-2:]) if value is not None), None)
+    latest = () if now.is_unknown else reversed(values[-2:])
+    return next((value for value in latest if value is not None), None)
 
 
 def with_axis(rows: Sequence[Line], top: str, width: int) -> list[Line]:

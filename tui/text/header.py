@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from engine.monitor.throughput import Rates
-from engine.text.figure import Figure
+from engine.text.figure import UNKNOWN, Figure
 from engine.text.figures import format_rate
 from engine.text.safe import safe_line, state_name
 from engine.values import NamedTuple
@@ -40,6 +40,10 @@ def trail_line(host: str, environment: str, steps: Sequence[str], width: int) ->
     return (*lead, (before + arrow, "muted"), (last, "strong")) if names else lead
 
 
+SILENT = "no answer for "
+"""How long a place has not answered, before the time."""
+
+
 class Totals(NamedTuple):
     """Totals of all places."""
 
@@ -58,15 +62,31 @@ class Totals(NamedTuple):
     """Servers that deliver by themselves and do not run."""
     is_partial: bool = False
     """True while tasks of a place are not counted, or it cannot be read now."""
+    unread: tuple[tuple[str, str], ...] = ()
+    """Names of the places that cannot be read now, and why: `no answer for 29s`."""
+
+
+def unread_parts(totals: Totals, room: int) -> list[Line]:
+    """Which places cannot be read now, as many words as fit: what is shown of them is old."""
+    if not totals.unread:
+        return []
+    (name, why), *others = totals.unread
+    name, amount = safe_line(name), len(totals.unread)
+    age = f" {why.rpartition(' ')[2]}" if why.startswith(SILENT) else ""
+    texts = [f"? {name} {why}", f"? {name}{age}", f"? {why}", f"?{age}"]
+    if others:
+        texts = [f"? {name} {why}, {len(others)} more", f"? {amount} places: {why}", f"? {amount}"]
+    text = next((text for text in texts if cells_of(text) + 2 <= room), UNKNOWN)
+    return [((f"{text}  ", "unknown"),)]
 
 
 def totals_parts(totals: Totals, width: int) -> list[Line]:
     """The totals, most important first, without zeros; only a wall has those without an alarm."""
-    whole = not totals.is_partial
+    whole, is_read = not totals.is_partial, not totals.unread
     counts = [(totals.dead_word, Figure(totals.dead, whole), "")]
-    counts += [("stuck", Figure(totals.stuck), "error")]
-    counts += [("stopped servers", Figure(totals.stopped), "error")]
-    counts += [("workers", Figure(totals.workers), "")]
+    counts += [("stuck", Figure(totals.stuck, is_read), "error")]
+    counts += [("stopped servers", Figure(totals.stopped, is_read), "error")]
+    counts += [("workers", Figure(totals.workers, is_read), "")]
     if is_wall := width >= WALL_COLUMNS:
         counts += [("places", Figure(totals.places), "")]
         counts += [("pending", Figure(totals.pending, whole), "")]

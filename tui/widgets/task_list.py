@@ -78,7 +78,8 @@ class TaskList(Painted, can_focus=True):
         """The position of the cursor: `row 4 of 59`; "" without rows."""
         view = self.rows.view
         has_rows = view.total and not self.signs.notice
-        total = Figure(view.total if view.window.is_counted else None).text()
+        known = view.total if view.window.is_counted else None
+        total = Figure(known, not self.rows.is_first_scan).text()
         return f"row {view.cursor.at + 1:,} of {total}" if has_rows else ""
 
     @property
