@@ -26,6 +26,7 @@ from engine.store import Store, Unavailable
 from engine.system.command_errors import EX_UNAVAILABLE, CommandError, fail
 from engine.system.host import count_free_tasks, read_host_figures
 from engine.system.run_clock import ClockSteps
+from engine.text.safe import safe_line
 from engine.version import program_command
 
 if TYPE_CHECKING:
@@ -97,7 +98,19 @@ def place_names(
     if names and not any(is_url(name) or _may_exist(name) for name in chosen):
         fail(EX_UNAVAILABLE, describe_missing(chosen[0]))
     # Only URLs without their passwords leave this function.
-    return [find_address(setup.config, name).text if is_url(name) else name for name in chosen]
+    texts = [find_address(setup.config, name).text if is_url(name) else name for name in chosen]
+    return _without_repeats(texts)
+
+
+def _without_repeats(names: Sequence[str]) -> list[str]:
+    """The names without a second one of the same place (`DIR`, `DIR/`), which is reported: its
+    numbers would be counted twice. Only text is compared: a file system may hang."""
+    places = dict[str, str]()
+    for name in names:
+        same = places.setdefault(name if is_url(name) else os.path.abspath(name), name)
+        if same is not name:
+            print(f"{safe_line(name)}: named twice, opened once", file=sys.stderr)
+    return [*places.values()]
 
 
 def _installed(setup: Setup, show: Callable[[FoundPlaces], None]) -> list[str]:

@@ -453,3 +453,12 @@ def test_the_command_that_shows_locks_says_so(
     (row,) = json.loads(capsys.readouterr().out)["locks"]
     assert (row["verdict"], row["pid"], row["reason"]) == (None, None, NO_LOCK_FILE)
     assert (row["finding"], row["certainty"], row["in_work"]) == (NO_LOCK_FILE, None, [])
+
+
+def test_a_place_that_is_named_twice_is_opened_once(
+    spool: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`DIR DIR/` opens one place, and says so in one line: its tasks are counted once."""
+    (place,) = places_at(spool, f"{spool}/")
+    assert place.name == spool
+    assert capsys.readouterr().err == f"{spool}/: named twice, opened once\n"
