@@ -287,11 +287,9 @@ def _facts(counts: PlanCounts, view: PlanView) -> list[Run]:
     if plan.filter and plan.filter not in view.scope:
         rows.append(("filter", plan.filter))
     rows += [(f"new {name}", describe_value(name, value)) for name, value in plan.values.items()]
+    rows.append(("undo", _undo_text(counts, view)))  # first: the smallest screens cut the others
     rows += view.facts
-    rows += [
-        ("undo", _undo_text(counts, view)),
-        ("check", f"{RECHECK_NOTE}; changed now: {changed:,}"),
-    ]
+    rows.append(("check", f"{RECHECK_NOTE}; changed now: {changed:,}"))
     if view.reason:
         rows.append(("reason", view.reason))
     if view.command:
