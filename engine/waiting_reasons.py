@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from engine import verbs
 from engine.model import STALLED_KEY, WAITS_KEY, Lease, LockEvidence, State, Task, Verdict
 from engine.policy import is_due
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_deadline, format_rough_duration
 from engine.values import NamedTuple
@@ -69,8 +70,9 @@ def _why_pending(task: Task, now: float, circumstances: Circumstances) -> Iterat
     ahead = 0 if refused else circumstances.tasks_ahead
     if ahead:
         which = "older" if circumstances.is_age_order else "other"
-        what = safe_line(circumstances.kind_ahead) or f"task{'s' if ahead > 1 else ''}"
-        yield f"{'' if due else 'then '}{ahead:,} {which} {what} first"
+        kind = f"{safe_line(circumstances.kind_ahead)} " if circumstances.kind_ahead else ""
+        what = format_count(ahead, f"{which} {kind}task")
+        yield f"{'' if due else 'then '}{what} first"
     verdict = Verdict.FREE if lock is None else lock.verdict
     if lock is not None and verdict is Verdict.HELD and not hindered:
         yield f"{'' if ahead else 'next in line; '}lock held by {_describe_holder(lock)}"

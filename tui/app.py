@@ -164,7 +164,7 @@ class Console(SafeApp, inherit_bindings=False):
         self.set_class(self.glyphs == ASCII, "-ascii")
         self.animation_level = "none"
         self.picture.rest, self.shows_cursor = refresh, cursor
-        self._held_at = 0.0
+        self._frozen_at = 0.0
         self._alerts: set[tuple[AlertKind, Goal]] = set()
         """Kind and goal of each alert, as last seen."""
         arming = Arming(uptime, read_only, start_armed and is_chosen, is_chosen=is_chosen)
@@ -182,10 +182,10 @@ class Console(SafeApp, inherit_bindings=False):
             environment=environment,
             require_reason=require_reason,
             repaint_seconds=lambda: self.bandwidth.period,
-            skips_repaint=lambda: self.picture.is_held or self.bandwidth.skips_repaint,
+            skips_repaint=lambda: self.picture.is_frozen or self.bandwidth.skips_repaint,
             operations=lambda: _operations_line(self.sessions),
             pane_seconds=lambda: self.bandwidth.pane_seconds,
-            held=self._held_chip,
+            frozen=self._frozen_chip,
             refresh=refresh,
             totals=lambda: count_totals(self.sessions, clock()),
         )
@@ -249,10 +249,10 @@ class Console(SafeApp, inherit_bindings=False):
         """Style of each style name."""
         return self.theme_loader.looks
 
-    def action_hold(self) -> None:
+    def action_freeze(self) -> None:
         """Freeze the picture; any key shows the present one."""
-        self._held_at = self.context.clock()
-        self.hold_picture()
+        self._frozen_at = self.context.clock()
+        self.freeze_picture()
 
     def paint_header(self) -> None:
         for top in self.screen.query(TopLine):
@@ -260,9 +260,9 @@ class Console(SafeApp, inherit_bindings=False):
         if isinstance(self.screen, Page):
             self.screen.lay_out(self.screen.size.width)
 
-    def _held_chip(self) -> Line:
-        chip: Line = ((f" FROZEN since {format_clock(self._held_at)} ", "chip-accent"),)
-        return chip if self.picture.is_held else ()
+    def _frozen_chip(self) -> Line:
+        chip: Line = ((f" FROZEN since {format_clock(self._frozen_at)} ", "chip-accent"),)
+        return chip if self.picture.is_frozen else ()
 
     def _wake_picture(self) -> None:
         """Show what must not wait: a new alert, and a running operation."""

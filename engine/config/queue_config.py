@@ -383,7 +383,7 @@ class Config(NamedTuple):
     """True: the console uses mouse events."""
     wire: Annotated[float, number_check(0, "bytes a second")] = 0.0
     """Maximum bytes per second that the console sends when idle; 0: no limit, but 8000 over SSH."""
-    refresh: Annotated[float, duration_check(1)] = 0.0
+    refresh: Annotated[float, duration_check(0)] = 0.0
     """Seconds between two changes of the screen without a key; 0: each second."""
     cursor: Annotated[bool, check_bool] = False
     """True: the terminal's cursor is at the selected row."""

@@ -191,13 +191,15 @@ def _plain(sample: RecordedSample) -> list[object]:
     lock = sample.lock
     finer = [(word, state, n) for word, (state, n) in sample.finer.items()]
     drain, kinds = sample.drain, sample.kinds
-    later = (
+    later = [
         sample.lease_workers,
         sample.gone_failures,
         finer,
         drain and [drain.trend, drain.seconds and round(drain.seconds, 1)],
         None if kinds is None else [*kinds.items()],
-    )
+    ]
+    while later and not later[-1]:
+        del later[-1]
     return [
         _FORMAT_VERSION,
         round(sample.when, 1),
@@ -206,7 +208,7 @@ def _plain(sample: RecordedSample) -> list[object]:
         int(sample.complete),
         sample.unavailable,
         sample.problems,
-        [sample.oldest, sample.due, sample.died, *(later if any(later) else ())],
+        [sample.oldest, sample.due, sample.died, *later],
         sample.rates and [round(rate, 3) for rate in sample.rates],
         lock and [lock.verdict, lock.pid, lock.since, round(lock.age), lock.reason],
         [[*alert[:4], *alert.target[1:]] for alert in sample.alerts],

@@ -111,14 +111,16 @@ LATER = a_sample(
     finer={"retry": (State.PENDING, 4), "chunk": (State.ACTIVE, 0)},
     lease_workers=2,
     gone_failures=3,
+    kinds=None,
 )
+OLDER = a_sample(kinds=None)
 UNREAD = make_sample(
     NOTHING_KNOWN._replace(name="x", unavailable="No such file"),
     RecordedSample(NOW, "a console", tokens="no limits file"),
 )
 
 
-@each(("at", "sample"), enumerate((LATER, a_sample(), UNREAD, a_sample())))
+@each(("at", "sample"), enumerate((LATER, OLDER, UNREAD, OLDER)))
 def test_old_samples_of_the_recorder(at: int, sample: RecordedSample) -> None:
     """All that older versions wrote is read; what is still written is written as it was."""
     data = bytes.fromhex((OLD / "samples.hex").read_text().split()[at])

@@ -90,7 +90,7 @@ COMMAND_TABLE = """
     --theme NAME | colour theme
     --mouse | use the mouse: rows, tabs, hints, wheel
     --wire N:count=0 | send at most N bytes a second
-    --refresh TIME:duration=0 | change the screen once in TIME without a key: 30s
+    --refresh TIME:wait | change the screen once in TIME without a key: 30s
     --open SCREEN | the first screen
 @content
     content [CONTENT]=None | a text, the path of a file below the allowed folders, or - for stdin

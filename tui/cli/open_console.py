@@ -155,7 +155,7 @@ class ConsoleOptions(NamedTuple):
     open: str
     theme: str
     wire: int
-    refresh: float
+    refresh: float | None
     mouse: bool
     read_only: bool
 
@@ -170,7 +170,7 @@ def open_console(
     theme: str,
     mouse: bool,
     wire: int,
-    refresh: float,
+    refresh: float | None,
     open: str,
 ) -> int:
     """Open the console on each place; without a place, say what to do."""
@@ -240,7 +240,7 @@ def run(
                 require_reason=setup.config.require_reason,
                 first=first,
                 limit=limit_for(os.environ, options.wire or setup.config.wire),
-                refresh=options.refresh or setup.config.refresh,
+                refresh=setup.config.refresh if options.refresh is None else options.refresh,
                 cursor=setup.config.cursor,
                 trouble=trouble,
             )
@@ -325,7 +325,7 @@ def demo(
     theme: str,
     mouse: bool,
     wire: int,
-    refresh: float,
+    refresh: float | None,
     open: str,
 ) -> int:
     """Make temporary places with workers, a stuck lock and traffic; open the console on them."""

@@ -311,6 +311,6 @@ ROWS: tuple[KeyRow[LogParts, Change], ...] = (
     make.asks(key("palette")),
     make.asks(key("help")),
     KeyRow(key("back"), actions.back),
-    make.app(key("app.hold")),
+    make.app(key("app.freeze")),
     make.app(key("app.suspend_process")),
 )

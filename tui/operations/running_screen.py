@@ -295,7 +295,7 @@ ROWS: tuple[KeyRow[RunningParts, Change], ...] = (
             "back | escape q | Esc | back | Quit | back; the operation continues in the background"
         ),
     ),
-    make.app(key("app.hold")),
+    make.app(key("app.freeze")),
     make.app(key("app.suspend_process")),
     make.digits(),
     make.repaint(),

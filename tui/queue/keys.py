@@ -162,6 +162,6 @@ ROWS: tuple[Row, ...] = (
     ),
     make.asks(make.own_key("leave | q | q | back | Quit | back to the overview; there: quit")),
     make.app(key("app.cancel", keys.SHARED)),
-    make.app(key("app.hold")),
+    make.app(key("app.freeze")),
     make.app(key("app.suspend_process")),
 )

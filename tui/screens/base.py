@@ -99,9 +99,9 @@ class BaseScreen(SizedScreen[None]):
 
     @property
     def badge(self) -> Line:
-        """That the picture is held, or running operations: for a title of the screen's own."""
+        """That the picture is frozen, or running operations: for a title of the screen's own."""
         context = getattr(self.app, "context", None)
-        return () if context is None else context.held() or context.operations()
+        return () if context is None else context.frozen() or context.operations()
 
     def go(self, target: Target) -> None:
         """Ask the app to open another screen."""

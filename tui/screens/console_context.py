@@ -92,7 +92,7 @@ class ConsoleContext(NamedTuple):
     """Returns the progress of running operations: `ops 1 51%`; () if none runs."""
     pane_seconds: Callable[[], float] = lambda: 0.0
     """Returns the seconds between two repaints of a side pane; 0: with the others."""
-    held: Callable[[], Line] = lambda: ()
-    """Returns since when the picture is held; () if it is not."""
+    frozen: Callable[[], Line] = lambda: ()
+    """Returns since when the picture is frozen; () if it is not."""
     skips_repaint: Callable[[], bool] = lambda: False
     """Returns True if this second passes without such a repaint."""

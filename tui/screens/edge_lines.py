@@ -34,10 +34,10 @@ class TopLine(Lines):
         self._shown = context, trail
         arming = context.arming
         width = self.size.width
-        held = context.held()
-        is_narrow = width < NARROW_COLUMNS or bool(held)
+        frozen = context.frozen()
+        is_narrow = width < NARROW_COLUMNS or bool(frozen)
         right = mode_line(arming.seconds_left, arming.read_only, context.clock(), is_narrow)
-        right = (*held, *right)
+        right = (*frozen, *right)
         totals = context.totals()
         works = context.operations()
         if context.refresh:

@@ -237,7 +237,7 @@ class RowMaker(Generic[PartsT, C]):
         yield self.asks(self.key("palette"))
         yield self.asks(self.key("help"))
         yield self.closes()
-        yield self.app(self.key("app.hold"))
+        yield self.app(self.key("app.freeze"))
         yield self.app(self.key("app.suspend_process"))
 
     def arm(

@@ -1,4 +1,4 @@
-"""When the picture on the terminal may change: not while it is held, and seldom if it rests.
+"""When the picture on the terminal may change: not while it is frozen, and seldom if it rests.
 
 Widgets are painted in memory all the time; here frames are kept from the terminal. The next one
 that is sent has all that has changed since (`tui.terminal.screen_cells`)."""
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 
-HOLD_SEEN_SECONDS = 0.3
-"""Seconds for which the present picture must be on screen after a held one, until a key acts."""
+LIVE_SEEN_SECONDS = 0.3
+"""Seconds for which the present picture must be on screen after a frozen one, until a key acts."""
 WAKE_SECONDS = 2.0
 """Seconds for which a resting picture follows what has woken it."""
 
@@ -22,26 +22,28 @@ class Picture:
         self.rest = rest
         self.is_missed = False
         """The terminal lacks changes that were painted."""
-        self.is_held = False
-        """An operator holds the picture."""
+        self.is_frozen = False
+        """An operator has frozen the picture."""
         self._is_closed = False
         self._shown_at = -math.inf
-        """When the first frame after a held picture was sent; `inf` until then."""
+        """When the first frame after a frozen picture was sent; `inf` until then."""
         self._passes_next = False
         self._due = -math.inf
         self._awake_until = -math.inf
 
-    def hold(self) -> None:
-        """Hold the picture from `close` on: first the sign that it is held is painted."""
-        self.is_held = True
+    def freeze(self) -> None:
+        """Freeze the picture from `close` on: first the sign that it is frozen is painted."""
+        self.is_frozen = True
 
     def close(self) -> None:
         """Let no frame pass any more, unless the picture was released meanwhile."""
-        self._is_closed = self.is_held
+        self._is_closed = self.is_frozen
 
     def release(self) -> None:
-        """Show the present picture. No key acts before it can have been seen."""
-        self.is_held, self._is_closed, self._shown_at = False, False, math.inf
+        """Show the present picture. After a frozen one no key acts before it can have been seen."""
+        if self.is_frozen:
+            self._shown_at = math.inf
+        self.is_frozen = self._is_closed = False
         self.let_pass()
 
     def let_pass(self) -> None:
@@ -49,8 +51,8 @@ class Picture:
         self.is_missed, self._passes_next = True, not self._is_closed
 
     def is_unseen(self, arrived: float) -> bool:
-        """True if a key that arrived at that time was pressed at the sight of a held picture."""
-        return arrived - self._shown_at < HOLD_SEEN_SECONDS
+        """True if a key that arrived at that time was pressed at the sight of a frozen picture."""
+        return arrived - self._shown_at < LIVE_SEEN_SECONDS
 
     def wake(self, now: float) -> None:
         """Show changes for `WAKE_SECONDS`: a key was pressed, or what is new must not wait."""

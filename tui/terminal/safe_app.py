@@ -97,14 +97,14 @@ class SafeApp(App[None], inherit_bindings=False):
         if isinstance(event, Resize):
             self._terminal_size = event.size
             self.cells.forget()  # the terminal may have moved or cut its lines
-            if self.picture.is_held:
+            if self.picture.is_frozen:
                 self.release_picture("live: the terminal has another size")
             for screen in self.screen_stack:
                 if (guard := guard_of(screen)) is not None:
                     guard.plan_hidden()  # a part that was cut off was not read
             if event.size == self.size:  # it had another size in between: no new layout follows
                 self.refresh(layout=True)
-        if isinstance(event, MouseEvent) and self.picture.is_held:
+        if isinstance(event, MouseEvent) and self.picture.is_frozen:
             self.release_picture("live: click again")
             return
         if isinstance(event, InputEvent | Resize):
@@ -114,9 +114,9 @@ class SafeApp(App[None], inherit_bindings=False):
         else:
             await super().on_event(event)
 
-    def hold_picture(self) -> None:
+    def freeze_picture(self) -> None:
         """Hold the picture once what is painted now is on screen."""
-        self.picture.hold()
+        self.picture.freeze()
         self.paint_header()
         self.screen.call_after_refresh(self.picture.close)
 
@@ -128,7 +128,7 @@ class SafeApp(App[None], inherit_bindings=False):
         self.screen.call_after_refresh(self.show_missed)
 
     def paint_header(self) -> None:
-        """Paint whether the picture is held."""
+        """Paint whether the picture is frozen."""
 
     def show_missed(self) -> None:
         """Send what was painted while no frame was sent."""
@@ -138,11 +138,11 @@ class SafeApp(App[None], inherit_bindings=False):
         self.picture.let_pass()
         self._display(screen, frame)
 
-    def _is_of_held(self, event: Event) -> bool:
-        """True for a key that was pressed at the sight of a held picture: it does nothing but
+    def _is_of_frozen(self, event: Event) -> bool:
+        """True for a key that was pressed at the sight of a frozen picture: it does nothing but
         release it."""
         key = event.key if isinstance(event, Key) else "the keys"
-        if self.picture.is_held:
+        if self.picture.is_frozen:
             is_toggle = key in ("p", "escape")
             self.release_picture("live" if is_toggle else f"live again: press {key} again")
             return True
@@ -151,7 +151,7 @@ class SafeApp(App[None], inherit_bindings=False):
         return is_unseen
 
     async def _act(self, event: Event) -> None:
-        if self._is_of_held(event):
+        if self._is_of_frozen(event):
             return
         self.is_pasted = isinstance(event, Key) and is_burst(event)
         self.arrived = event.time

@@ -187,7 +187,7 @@ move('page_up') | pageup | PgUp | - | Move | TYPING | one page up
 back | escape q | Esc | discard | Quit | drop plan suspend worker | close the plan without applying
     it
 app.cancel | ctrl+c | Ctrl-c | - | Quit | shared | cancel the input; twice: quit the console
-app.hold | p | p | - | View | shared problems record lock | freeze the screen; any key: live
+app.freeze | p | p | - | View | shared problems record lock | freeze the screen; any key: live
 app.suspend_process | ctrl+z | Ctrl-z | - | Quit | BROWSE | suspend to the shell; fg returns
 stop | s | s | stop | Quit | quit | stop the worker (SIGTERM) and quit
 keep | k | k | keep it | Quit | quit | quit; the worker keeps running

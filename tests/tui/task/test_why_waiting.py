@@ -123,11 +123,11 @@ async def test_a_due_task_waits_for_a_worker(root: Path) -> None:
     async with asking(disk_place(root)) as why:
         free, text = await lock_of(root), "due for 47m, no worker running"
         assert await why(task, lock=free) == f"{text}: lock is free, {RAN}"
-        assert await why(younger, lock=free) == "1 older geoban_apply first"
+        assert await why(younger, lock=free) == "1 older geoban_apply task first"
         delayed = "delayed until 09:46:08Z (in 4m)"
         assert await why(later, lock=free) == f"{delayed}; then 3 older tasks first"
         assert await why(younger, NOW + 2820, lock=free) == (
-            f"1 older geoban_apply first; {UNSEEN}: lock is free, last run 47m ago"
+            f"1 older geoban_apply task first; {UNSEEN}: lock is free, last run 47m ago"
         )
         (root / "metrics" / "queue.prom").unlink()
         assert await why(task, lock=free) == f"{text}: lock is free"
@@ -182,7 +182,7 @@ async def test_an_empty_bucket_keeps_its_kind(root: Path) -> None:
     assert await off(buckets.spend, "mail_send")
     async with asking(disk_place(root)._replace(token_at=buckets.token_at)) as why:
         assert await why(mail) == "no token until 09:43:08Z (in 1m)"
-        assert (await why(other)).startswith("1 older mail_send first")
+        assert (await why(other)).startswith("1 older mail_send task first")
         now[0] += 60
         assert (await why(mail, now[0])).startswith(UNSEEN)
         tokens.unlink()

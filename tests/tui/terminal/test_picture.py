@@ -1,4 +1,4 @@
-"""The picture on the terminal: held by an operator, resting between two repaints, with a cursor."""
+"""The picture on the terminal: frozen by an operator, resting between repaints, with a cursor."""
 
 from __future__ import annotations
 
@@ -8,28 +8,31 @@ import pytest
 
 from tests.console_places import a_task, make_spool, put_file, some_tasks
 from tests.pseudo_terminals import Terminal, console
-from tui.terminal.picture import HOLD_SEEN_SECONDS, WAKE_SECONDS, Picture
+from tui.terminal.picture import LIVE_SEEN_SECONDS, WAKE_SECONDS, Picture
 
 REST = 30.0
 
 
-def test_a_held_picture_lets_no_frame_pass() -> None:
-    """The sign that it is held passes; then none, until it is released. A key from the time before
-    the present picture was seen is one of the held one."""
+def test_a_frozen_picture_lets_no_frame_pass() -> None:
+    """The sign that it is frozen passes; then none, until it is released. A key from before the
+    present picture was seen is one of the frozen one."""
     picture = Picture()
-    picture.hold()
+    picture.freeze()
     assert picture.passes(1.0)
     picture.close()
     assert not picture.passes(2.0) and picture.is_missed and not picture.is_due(99.0)
     picture.release()
     assert picture.is_unseen(3.0) and picture.passes(3.1)
     picture.sent(3.1)
-    assert picture.is_unseen(3.2) and not picture.is_unseen(3.2 + HOLD_SEEN_SECONDS)
+    assert picture.is_unseen(3.2) and not picture.is_unseen(3.2 + LIVE_SEEN_SECONDS)
     assert picture.passes(4.0) and not picture.is_missed
-    picture.hold()
+    picture.freeze()
     picture.release()
     picture.close()  # the key that released it was faster
     assert picture.passes(5.0)
+    picture.sent(5.0)
+    picture.release()  # it was not frozen: the terminal is resumed
+    assert not picture.is_unseen(9.0)
 
 
 def test_a_resting_picture_changes_now_and_then() -> None:

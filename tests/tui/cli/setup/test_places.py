@@ -292,8 +292,8 @@ async def test_why_a_task_of_a_database_waits(database: str) -> None:
     async with asyncio.timeout(PATIENCE):
         await inspector.start()
         try:
-            assert (await why("16-user"))[0] == "3 other tasks first"
-            assert (await why("11-user"))[0] == "1 other task first"
+            assert (await why("16-user"))[0] == "3 other user tasks first"
+            assert (await why("11-user"))[0] == "1 other user task first"
             unordered = await why("16-user", place._replace(claim_order=""))
             assert unordered[0] == "due for 20s, no worker running"
             empty = {"mailTokens": "0", "mailLastRefill": NOW + 3600, "mailMaxPerHour": "40"}
