@@ -346,9 +346,11 @@ def _is_shown(console: Console, session: PlaceSession) -> bool:
 
 def show_result(console: Console) -> None:
     """Show the result of a background operation on the current screen. Wait while the operator may
-    still read the answer to a key, which the result would replace, and while a plan is open,
-    because it would look like the result of that plan. A closing console has no screen."""
-    if not console.screen_stack:
+    still read the answer to a key, which the result would replace, while the picture is frozen, and
+    while a plan is open, because it would look like the result of that plan. A closing console has
+    no screen."""
+    picture = console.picture
+    if not console.screen_stack or picture.is_frozen or picture.is_unseen(time.monotonic()):
         return
     if console.bandwidth.is_answering or guard_of(console.screen) is not None:
         return

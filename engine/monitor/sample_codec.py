@@ -243,9 +243,10 @@ def decode_alerts(samples: Iterable[bytes], place: str) -> Iterator[tuple[Alert,
         with suppress(zlib.error, ValueError):
             row = _inflate(data)
             match row:
-                case [version, *_] if version == _FORMAT_VERSION and row[_ALERTS_AT] != before:
-                    stored = from_array(_StoredAlerts, [row[_ALERTS_AT]], "sample")
-                    before, alerts = row[_ALERTS_AT], _alerts(stored.alerts, place)
+                case [version, *rest] if version == _FORMAT_VERSION and len(rest) >= _ALERTS_AT:
+                    if row[_ALERTS_AT] != before:
+                        stored = from_array(_StoredAlerts, [row[_ALERTS_AT]], "sample")
+                        before, alerts = row[_ALERTS_AT], _alerts(stored.alerts, place)
         yield alerts
 
 

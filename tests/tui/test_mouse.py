@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
+
+from textual.events import MouseDown, MouseUp
 
 from engine.model import State
 from tests.console_operator import ConsoleOperator, an_operator
@@ -16,6 +19,7 @@ from tests.console_places import (
     some_tasks,
     task_list,
 )
+from tui.app import show_result
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
@@ -59,6 +63,38 @@ async def test_a_click_selects_a_row_and_a_second_one_opens_it() -> None:
         for name, state in (("dead", State.DEAD), ("problems", None), ("pending", State.PENDING)):
             await click_on(operator, f"{name} ")
             assert queue_of(operator.console).parts.state is state
+
+
+def _press_and_release(operator: ConsoleOperator, text: str) -> None:
+    """Send the app what the terminal reports of a click on a text."""
+    lines = operator.text.splitlines()
+    y = next(at for at, line in enumerate(lines) if at and text in line)
+    for event in (MouseDown, MouseUp):
+        at = event(None, lines[y].index(text), y, 0, 0, 1, False, False, False)
+        operator.console.post_message(at)
+
+
+async def test_a_click_on_a_frozen_picture_only_shows_the_present_one() -> None:
+    """It selects nothing, also after a click before it; then clicks act again. The result of an
+    operation that ended meanwhile is not lost."""
+    async with an_operator(a_place(a_memory(some_tasks()))) as operator:
+        rows, picture = task_list(operator.console).rows, operator.console.picture
+        await operator.until(lambda: rows.view.cursor.id)
+        _press_and_release(operator, "feeds_sync")
+        await operator.until(lambda: rows.view.cursor.at > 0)
+        before = rows.view.cursor.at
+        await operator.press("p")
+        assert picture.is_frozen
+        (session,) = operator.console.sessions
+        session.messages.append("3 purged")
+        show_result(operator.console)
+        _press_and_release(operator, "mail_send")
+        await operator.sees("live: click again")
+        assert (rows.view.cursor.at, len(session.messages)) == (before, 1)
+        await operator.until(lambda: not picture.is_unseen(time.monotonic()))
+        await operator.sees("3 purged")
+        _press_and_release(operator, "mail_send")
+        await operator.until(lambda: rows.view.cursor.at != before)
 
 
 async def test_a_click_leads_from_the_overview() -> None:

@@ -189,7 +189,8 @@ class Freeze:
         if start is None or start.when > self.time.since:
             return "no later alert: p goes live" if direction > 0 else "no earlier alert recorded"
         self.time = self.time._replace(at=start.when, run=0)
-        return f"{start.text}, since {format_clock(start.when)}"
+        since = "already at" if start.is_first else "since"
+        return f"{start.text}, {since} {format_clock(start.when)}"
 
 
 NOTHING_LOGGED: Line = (("   none until then", "muted"),)

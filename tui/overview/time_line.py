@@ -18,6 +18,9 @@ from tui.text.lines import Line, Run, merge_runs
 MIN_LINE_CELLS = 10
 """Cells of the shortest line between its two times."""
 
+SAMPLES_IN_A_ROW, PAUSE_SECONDS = 50, 0.001
+"""After so many samples the decoding pauses: else the event loop would wait for the interpreter."""
+
 _LEVEL_STYLES = {Level.CRIT: "error", Level.WARN: "warn", Level.INFO: "muted"}
 
 
@@ -29,6 +32,8 @@ class AlertStart(NamedTuple):
     level: Level
     text: str
     """Level, place and text of the alert."""
+    is_first: bool = False
+    """The recording begins with it: it may have begun before."""
 
 
 class TimeLine(NamedTuple):
@@ -47,20 +52,23 @@ class TimeLine(NamedTuple):
 
 
 def read_time_line(histories: Iterable[tuple[str, RecordedHistory]]) -> TimeLine:
-    """Decode the alerts of all samples: of a day about a second for each
-    place. Each history has the name of its place."""
+    """Decode the alerts of all samples: of a day about a second for each place. Each history has
+    the name of its place. Run it in a thread: it lets others run now and then."""
     times: list[float] = []
     starts: list[AlertStart] = []
     for name, history in histories:
         times += history.times
         before: set[str] = set()
-        for when, found in history.alerts():
+        for at, (when, found) in enumerate(history.alerts()):
+            if at % SAMPLES_IN_A_ROW == 0:
+                time.sleep(PAUSE_SECONDS)
             alerts = {alert_key(alert): alert for alert in found}
             starts += [
                 AlertStart(
                     when,
                     alert.level,
                     safe_line(f"{alert.level} {name}: {alert.text}"),
+                    is_first=not at,
                 )
                 for key, alert in alerts.items()
                 if key not in before

@@ -15,7 +15,7 @@ from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App
 from textual.css.query import NoMatches
 from textual.dom import DOMNode
-from textual.events import Event, InputEvent, Key, MouseEvent, Paste, Resize
+from textual.events import Event, InputEvent, Key, MouseEvent, MouseUp, Paste, Resize
 from textual.geometry import Offset, Size
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
@@ -47,6 +47,8 @@ class SafeApp(App[None], inherit_bindings=False):
         """The first uncaught error; the caller writes a crash report of it."""
         self.cells = ScreenCells()
         self.picture = Picture()
+        self._is_press_dropped = False
+        """A mouse button went down on a frozen picture, and is not up yet."""
         self._shown_screen: Screen[Any] | None = None
         self.shows_cursor = False
         """True: the terminal's own cursor is visible, at the row under the cursor."""
@@ -104,8 +106,7 @@ class SafeApp(App[None], inherit_bindings=False):
                     guard.plan_hidden()  # a part that was cut off was not read
             if event.size == self.size:  # it had another size in between: no new layout follows
                 self.refresh(layout=True)
-        if isinstance(event, MouseEvent) and self.picture.is_frozen:
-            self.release_picture("live: click again")
+        if isinstance(event, MouseEvent) and self._is_click_of_frozen(event):
             return
         if isinstance(event, InputEvent | Resize):
             self.picture.wake(time.monotonic())
@@ -137,6 +138,19 @@ class SafeApp(App[None], inherit_bindings=False):
         frame = screen._compositor.render_update(full=True, screen_stack=stack)
         self.picture.let_pass()
         self._display(screen, frame)
+
+    def _is_click_of_frozen(self, event: MouseEvent) -> bool:
+        """True for a mouse event that was meant for a frozen picture, and for the end of a click
+        that began on one: a button that goes up alone would make a click with an earlier press."""
+        is_rest, self._is_press_dropped = self._is_press_dropped, False
+        if self.picture.is_frozen:
+            self.release_picture("live: click again")
+        elif not self.picture.is_unseen(event.time) and not (
+            is_rest and isinstance(event, MouseUp)
+        ):
+            return False
+        self._is_press_dropped = not isinstance(event, MouseUp)
+        return True
 
     def _is_of_frozen(self, event: Event) -> bool:
         """True for a key that was pressed at the sight of a frozen picture: it does nothing but

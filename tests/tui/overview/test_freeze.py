@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
@@ -55,6 +56,7 @@ from tui.overview.freeze import Freeze, FrozenTime
 from tui.overview.place_lines import live_line, part_lines, place_table, table_layout
 from tui.overview.screen import OverviewScreen
 from tui.overview.snapshot import recorded_snapshot, totals
+from tui.overview.time_line import read_time_line
 
 
 @pytest.fixture
@@ -346,6 +348,16 @@ async def test_keys_go_to_the_alerts_of_the_time_line(root: Path) -> None:
         await operator.step(">", words)
 
 
+def test_an_alert_of_the_first_sample_may_have_begun_before_it() -> None:
+    """It is told apart from one that began; a sample that cannot be read ends none."""
+    short = zlib.compress(b"[1]", wbits=-15)
+    samples = [EncodedSample(NOW - 30, encode_sample(a_sample(NOW - 30, alerts=(an_alert(),))))]
+    samples.append(EncodedSample(NOW - 20, short))
+    history = RecordedHistory(samples, "mail.out", a_sample(NOW, alerts=(an_alert(),)))
+    line = read_time_line([("mail.out", history)])
+    assert [(one.when, one.is_first) for one in line.starts] == [(NOW - 30, True)]
+
+
 async def test_a_gap_is_shown_as_one(past: Path) -> None:
     """Where nothing was recorded there are no figures; a second comma is beyond it."""
     async with frozen(past) as operator:
@@ -385,7 +397,7 @@ async def test_a_place_that_is_not_recorded_freezes_too(root: Path) -> None:
     """What was on screen is held; that there is nothing before it is said."""
     async with frozen(root, disk_place(root)) as operator:
         assert waiting(operator) == "40"
-        assert "no recorded history of this place" in operator.text
+        await operator.sees("no recorded history of this place")
         await operator.step(",,,", "start of the recording")
 
 
