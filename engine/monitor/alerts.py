@@ -340,12 +340,13 @@ def _idle(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     if inputs.stopped is not None:
         return  # a server decides when it tries what is due
     since, goal = _idle_since(inputs, now), (Where.STATE, State.PENDING)
+    lacks = bool(inputs.due) and lacks_worker(inputs, now, limits)
     number = _count_due(inputs)
     due = "1 task is due" if number == "1" else f"{number} tasks are due"
     if since is not None and now - since > 60 * limits.idle:
         words = f"nothing has run for {format_rough_duration(now - since)}, {due}"
-        yield Level.CRIT, AlertKind.IDLE, words, since, goal
-    elif inputs.due and lacks_worker(inputs, now, limits):
+        yield Level.CRIT, AlertKind.IDLE, words, since, (Where.WORKERS,) if lacks else goal
+    elif lacks:
         words = f"no worker running, {due}"
         yield Level.CRIT, AlertKind.IDLE, words, inputs.free_since, (Where.WORKERS,)
 
@@ -455,7 +456,7 @@ def _transports(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
             if transport.name == NO_TRANSPORT:
                 words = f"no transport available for {mails} in {window.name}"
             goal = Where.TRANSPORTS, None, transport.name
-            yield Level.WARN, AlertKind.TRANSPORT, words, transport.last_success, goal
+            yield Level.WARN, AlertKind.TRANSPORT, words, transport.failing_since(now), goal
 
 
 def _suspended(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:

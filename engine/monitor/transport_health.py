@@ -22,6 +22,9 @@ WINDOWS = (("1m", 60.0), ("10m", 600.0), ("1h", 3600.0))
 TEN_MINUTES, ONE_HOUR = 1, 2
 """Index in `WINDOWS` of ten minutes, and of one hour."""
 
+CALM_MINUTES = 10
+"""Minutes without a failure after which the next one begins anew."""
+
 MAX_TRANSPORTS = 64
 """Maximum number of transports with a history; further ones in the metrics are only counted."""
 
@@ -180,6 +183,24 @@ class TransportHealth(NamedTuple):
         if self.name == NO_TRANSPORT:
             return judged  # one mail that finds no transport proves it
         return next((w for w in self.windows[TEN_MINUTES:] if _is_proof(w, limit)), None)
+
+    def failing_since(self, now: float) -> float | None:
+        """Since when mails fail, epoch seconds UTC: the last success if none followed it; else the
+        first minute with a failure after `CALM_MINUTES` without one. None: it may have begun
+        before all that is known of the minutes."""
+        judged = self.judged
+        if judged is not None and judged.share == 1.0:
+            return self.last_success
+        first, calm = None, 0
+        for age, counts in enumerate(reversed(self.minutes)):
+            if counts is None:
+                return None
+            calm = 0 if counts.failed else calm + 1
+            if counts.failed:
+                first = 60.0 * (now // 60 - age)
+            elif first is not None and calm >= CALM_MINUTES:
+                return first
+        return None
 
     @property
     def is_mentioned(self) -> bool:

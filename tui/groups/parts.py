@@ -225,6 +225,9 @@ class GroupParts(RowsParts, Generic[G]):
         self.marks = stopped
         return Change.ROWS
 
+    def plan_applied(self) -> None:
+        self.unmark()  # they did what they were for; their groups may stay, with other tasks
+
     def unmark(self) -> Change:
         """Take all marks away."""
         self.marks = frozenset()

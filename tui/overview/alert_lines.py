@@ -96,6 +96,7 @@ _BY_ERROR = ("c", "clusters", "groups these tasks by error, still happening or n
 _NEXT_OF_KIND: Mapping[AlertKind, tuple[str, str, str]] = {
     AlertKind.DEAD: _BY_ERROR,
     AlertKind.GROWING: _BY_ERROR,
+    AlertKind.FULL: ("4", "dead tasks", "lists the dead: X purges, X in trash frees space"),
     AlertKind.UNHEALTHY: ("Enter", "destination", "opens it; O there probes it, S blocks it"),
     AlertKind.RECOVERED: ("Enter", "destination", "opens it; R there sends what failed again"),
 }

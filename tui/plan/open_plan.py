@@ -73,10 +73,11 @@ def open_plan(
 def plan_rows(screen: BaseScreen, parts: RowsParts, asked: VerbRequest) -> None:
     """Freeze a plan above a screen of rows; its result is said there."""
 
-    def say(report: Report) -> None:
+    def show(report: Report) -> None:
+        parts.plan_applied()
         screen.say(describe_report(report))
 
-    open_plan(screen, parts.session, parts.context, asked, task=None, applied=say)
+    open_plan(screen, parts.session, parts.context, asked, task=None, applied=show)
 
 
 def prompt_for_note(

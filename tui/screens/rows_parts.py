@@ -137,6 +137,9 @@ class RowsParts:
         """What can be exported now."""
         return None
 
+    def plan_applied(self) -> None:
+        """A plan for what the cursor or marks selected was applied."""
+
     def say(self, text: str, style: str = "warn") -> Change:
         """Show a message for some seconds."""
         self.message.say(text, style)

@@ -13,6 +13,7 @@ from engine.monitor import prometheus
 from engine.monitor.mail_monitor import MAX_ERROR_PATTERNS, TransportMonitor, parse_mail_event
 from engine.monitor.metrics_check import MetricsReading
 from engine.monitor.transport_health import (
+    CALM_MINUTES,
     MAX_TRANSPORTS,
     WINDOWS,
     CountWindow,
@@ -273,6 +274,36 @@ def test_a_transport_fails_by_its_share(
     """Of ten minutes, or the hour, in which five mails ended; bad addresses count as done."""
     windows = [CountWindow(*shape, tally) for shape, tally in zip(WINDOWS, (None, recent, hour))]  # noqa: B905
     assert TransportHealth("x", None, tuple(windows)).health(0.5) is health
+
+
+FAILED, SENT, QUIET = DeliveryCounts(2, 1, 1), DeliveryCounts(1, 1), DeliveryCounts()
+CALM = [SENT] * CALM_MINUTES
+
+
+@each(
+    ("minutes", "share", "ago"),
+    [
+        ([*CALM, FAILED, SENT, FAILED, QUIET], 0.5, 3),
+        ([*CALM, FAILED, *[SENT] * (CALM_MINUTES - 1), FAILED], 0.5, CALM_MINUTES),
+        ([FAILED, *CALM, FAILED], 0.5, 0),
+        ([None, FAILED, FAILED], 0.5, None),
+        ([FAILED] * 60, 0.5, None),
+        ([None, FAILED], 1.0, 7),  # then it is the last success
+    ],
+)
+def test_since_when_a_transport_fails(
+    minutes: list[DeliveryCounts | None], share: float, ago: int | None
+) -> None:
+    """The first minute with a failure after ten without one, whatever was sent since; none is named
+    if it may have begun before the hour, or before the log."""
+    tally = DeliveryCounts(10, round(10 * (1 - share)), round(10 * share))
+    window = CountWindow("10m", 600.0, tally)
+    now = 60.0 * 1000 + 30
+    health = TransportHealth(
+        "curl", None, (window, window, window), last_success=now - 450, minutes=tuple(minutes)
+    )
+    since = health.failing_since(now)
+    assert (None if since is None else now // 60 - since // 60) == ago
 
 
 def test_a_line_says_what_it_says() -> None:

@@ -325,7 +325,7 @@ async def test_a_verb_acts_on_the_marked_groups() -> None:
         operator.parts.groups = [group for group in operator.parts.groups if group.name == "ban"]
         assert operator.press("X") == "the marked groups have left: \\ clears the marks"
         assert operator.screen.plans == [asked]
-        operator.press("\\")
+        operator.parts.plan_applied()
         assert [group.name for group in operator.parts.chosen] == ["ban"]
 
 

@@ -62,6 +62,7 @@ from tui.confirm.action_screen import ActionScreen
 from tui.groups.screen import ClustersScreen
 from tui.locks.screen import LockScreen
 from tui.log.screen import LogScreen
+from tui.operations.workers_screen import WorkersScreen
 from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view
 from tui.overview import place_lines as view
@@ -249,12 +250,12 @@ def a_failing_transport(root: Path) -> None:
 RETRIED = "Retried every second; the list returns automatically."
 ALL: list[tuple[Callable[[Path], None], str, type, str]] = [
     (eleven_dead, "11 dead", QueueScreen, "[DLQ 11]"),
-    (a_broken_file, "1 problem", QueueScreen, "broken.task"),
-    (nothing_ran, "nothing has run for 3", QueueScreen, "[pending 1]"),
+    (nothing_ran, "nothing has run for 3", WorkersScreen, "no worker running"),
     (a_stale_lock, "stale lock: PID", LockScreen, "STALE"),
-    (nothing_was_written, "queue.prom not written for 3", QueueScreen, "[pending"),
-    (metrics_are_none, "queue.prom: cannot parse", QueueScreen, "[pending"),
+    (nothing_was_written, "queue.prom not written for 3", QueueScreen, "WARN queue.prom"),
+    (metrics_are_none, "queue.prom: cannot parse", QueueScreen, "order: id"),
     (a_lost_folder, "cannot be read", QueueScreen, RETRIED),
+    (a_broken_file, "1 problem", QueueScreen, "broken.task"),
     (a_failing_transport, "curl failed 100% of 5 mails in 10m", TransportsScreen, "curl"),
 ]
 
