@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
+from math import inf
 from operator import attrgetter
 
 from engine.model import State
@@ -116,7 +117,8 @@ class Sample(NamedTuple):
 
 
 MAX_GAP_SECONDS = 30.0
-"""Maximum seconds between the end of a recording and the beginning of what continues it."""
+"""With more seconds between the end of a recording and the beginning of what continues it, no rate
+is computed over that gap: what came and left in it is not known."""
 
 
 def count_unfinished(counts: Mapping[State, int]) -> int:
@@ -134,6 +136,8 @@ class FlowHistory:
         """When a task was last seen to begin or to be done, epoch seconds UTC; None: never."""
         self._samples: list[Sample] = []
         self._earlier: Sequence[Sample] = ()
+        self._gap_end = -inf
+        """When the first sample after a long gap was taken."""
         self._last_totals = (0, 0)
         self._failed: int | None = None
         """The last total of failed tasks that were removed."""
@@ -160,7 +164,7 @@ class FlowHistory:
         the clock was set back, the history is emptied: its times would repeat."""
         before = self._samples[-1] if self._samples else None
         if before is not None and now < before.when:
-            self._samples, before, self.last_ran = [], None, None
+            self._samples, before, self.last_ran, self._gap_end = [], None, None, -inf
             self._means.clear()
         if before is None:
             failed_removed = None if failed is None else self._failed_removed
@@ -192,8 +196,8 @@ class FlowHistory:
             self._means.clear()  # once a minute: most cells are no longer shown
 
     def precede(self, earlier: Sequence[Sample]) -> None:
-        """Put recorded samples before the history, if they end no more than `MAX_GAP_SECONDS`
-        before it: a console that was just opened knows the last ten minutes."""
+        """Put recorded samples before the history: a console that was just opened knows the last
+        ten minutes, as far as something recorded them."""
         self._earlier = earlier
         self._join()
 
@@ -203,9 +207,11 @@ class FlowHistory:
         first, earlier = self._samples[0], self._earlier
         self._earlier = ()
         known = [one for one in earlier if one.when < first.when]
-        if not known or first.when - known[-1].when > MAX_GAP_SECONDS:
+        if not known:
             return
         last = known[-1]
+        if first.when - last.when > MAX_GAP_SECONDS:
+            self._gap_end = first.when
         grown = count_unfinished(first.counts) - count_unfinished(last.counts)
         added, removed = last.added + max(0, grown), last.removed + max(0, -grown)
         self._samples[:0] = [
@@ -213,8 +219,9 @@ class FlowHistory:
         ]
         self._means.clear()
 
-    def _since(self, start: float) -> list[Sample]:
-        """Return the samples from the last one at or before `start` on."""
+    def _since(self, start: float, *, across_gap: bool = False) -> list[Sample]:
+        """Return the samples from the last one at or before `start` on, but none before a gap."""
+        start = start if across_gap else max(start, self._gap_end)
         first = bisect_right(self._samples, start, key=attrgetter("when"))
         return self._samples[max(0, first - 1) :]
 
@@ -319,6 +326,8 @@ class FlowHistory:
         last, backlog = inside[-1], sum(one.waiting for one in inside) / len(inside)
         minute_before = bisect_right(times, last.when - RATE_WINDOW_SECONDS) - 1
         first = self._samples[max(0, min(start - 1, minute_before))]
+        if first.when < self._gap_end <= last.when:
+            first = self._samples[bisect_left(times, self._gap_end)]
         if (seconds := last.when - first.when) <= 0:
             return None, None, None, backlog
         return (
@@ -337,7 +346,8 @@ class FlowHistory:
 
     def growth(self, state: State, now: float, over: float = HISTORY_SECONDS) -> Growth | None:
         """Return the growth of a state with the seconds that were measured."""
-        samples = self._since(now - over)
+        # Counts at both ends of a gap are known; their difference is no rate of the last minute.
+        samples = self._since(now - over, across_gap=over > RATE_WINDOW_SECONDS)
         if not self._fresh(now, over) or len(samples) < 2:
             return None
         first, last = samples[0], samples[-1]

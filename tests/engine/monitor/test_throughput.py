@@ -49,12 +49,12 @@ def test_rates_are_those_of_the_last_minute() -> None:
 @pytest.mark.parametrize("is_recorded_first", [True, False])
 def test_a_recording_before_the_first_sample_fills_the_history(is_recorded_first: bool) -> None:
     """Right after the start ten minutes are those of the recording, in whichever order both are
-    known; after a longer gap only what was seen since counts."""
+    known; after a longer gap its counts stay, and rates are only of what was seen since."""
     recorded = []
     for second in range(-600, 0, 10):
         counts = {State.PENDING: 700 + second, State.DEAD: 58 + second // 10}
         recorded.append(Sample(NOW + second, 2 * second, second, counts))
-    for gap, grown, rates in ((0, 60, Rates(2, 1)), (40, 0, None)):
+    for gap, grown, rates, cells in ((0, 60, Rates(2, 1), 10), (140, 46, None, 8)):
         flow = FlowHistory()
         if is_recorded_first:
             flow.precede(recorded)
@@ -68,7 +68,10 @@ def test_a_recording_before_the_first_sample_fills_the_history(is_recorded_first
         found = flow.rates(NOW + gap + 1)
         assert found == (None if rates is None else pytest.approx(tuple(rates), abs=0.2))
         known = [cell for cell in flow.sparkline(NOW + gap + 1, 10) if cell is not None]
-        assert len(known) == (10 if rates else 1)
+        assert len(known) == cells
+        last = flow.series(NOW + gap + 1, 600, 10)
+        assert last.inward[-1] == pytest.approx(2, abs=0.2)
+        assert flow.drain(NOW + gap + 1).trend is (Trend.GROWING if rates else Trend.UNKNOWN)
     flow = FlowHistory()
     flow.precede([Sample(NOW - 10, 5, 1, {State.PENDING: 3})])
     flow.add(NOW, 7, 2, {State.PENDING: 5})
