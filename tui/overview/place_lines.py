@@ -282,6 +282,14 @@ def _spark_cell(queue: PlaceLine, now: float) -> Run:
     return line, "error" if queue.drain.trend is Trend.STALLED else "warn"
 
 
+def _eta_text(queue: PlaceLine) -> str:
+    """The time to empty; of a backlog that grows by a task a minute or more, how fast it grows."""
+    more = 0.0 if queue.rates is None else queue.rates.inward - queue.rates.outward
+    if queue.drain.trend is not Trend.GROWING or more * 60 < 1:
+        return queue.drain.text
+    return f"+{more * 60:.0f}/min" if more * 60 < 99.5 else f"+{fit_count(round(more), 3)}/s"
+
+
 COLUMNS = (
     PlaceColumn("PEND", 6, _state_cell(State.PENDING, 6), State.PENDING, 14),
     PlaceColumn("WORK", 4, _state_cell(State.ACTIVE, 4), State.ACTIVE, 60),
@@ -293,7 +301,7 @@ COLUMNS = (
     PlaceColumn("IN/s", 5, _rate_cell(lambda rates: rates.inward), None, 66),
     PlaceColumn("OUT/s", 5, _rate_cell(lambda rates: rates.outward), None, 60),
     PlaceColumn(
-        "ETA", 7, lambda queue, _: (queue.drain.text, _LOOKS.get(queue.drain.trend, "")), None, 60
+        "ETA", 7, lambda queue, _: (_eta_text(queue), _LOOKS.get(queue.drain.trend, "")), None, 60
     ),
 )
 """The columns between name and sparkline, in order."""
