@@ -54,7 +54,12 @@ from engine.operations.notes import NotesById
 from engine.operations.plans import Plan
 from engine.places.alert_facts import TaskFacts, make_alert_inputs, may_be_blocked
 from engine.places.place import NO_WORKER_HINT, Place
-from engine.places.place_watcher import PlaceReadings, PlaceWatcher, read_routes
+from engine.places.place_watcher import (
+    QUICK_READ_SECONDS,
+    PlaceReadings,
+    PlaceWatcher,
+    read_routes,
+)
 from engine.replay.settings import ReplayPace
 from engine.store import ReadableStore, Unavailable
 from engine.text.safe import safe_line
@@ -81,8 +86,11 @@ task is queued, and both are removed after sending."""
 
 HANG_SECONDS, FIRST_HANG_SECONDS = 2.5, 10.0
 """Seconds by which a read of lock, metrics and logs takes longer than the one before if it hangs:
-most take milliseconds, and with the pause before a read it is on screen within 5 s. The first read
-of a long log takes some seconds."""
+most take milliseconds, and with the pause before a read it is on screen within 5 s; that of a place
+that no screen shows within 14 s. The first read of a long log takes some seconds."""
+
+MAX_READ_SECONDS = 2.0
+"""Maximum seconds by which a slow read delays the mark of the next one, if that hangs."""
 
 MAX_CLUSTERS_AGE_SECONDS = 120.0
 """Age from which a number of error clusters counts as unknown."""
@@ -148,7 +156,7 @@ class PlaceSession:
         self._reading_since: float | None = None
         """When the first read without an answer began (`time.monotonic`); None if none runs."""
         self._read_seconds = 0.0
-        """Duration of the last read with an answer."""
+        """Duration of the last read that did not hang, at most `MAX_READ_SECONDS`."""
         self.inspector = Inspector(
             place.open,
             clock=clock,
@@ -330,9 +338,15 @@ class PlaceSession:
                 latest = self.inspector.latest
                 before = (self.clock(), latest.counts) if latest.is_complete else None
                 readings = await self._watch_thread.run(self._watch.read_all)
+                seconds, figures = monotonic() - began, readings.queue_figures
+                was_silent, last = bool(self.find_silence()), self._readings.queue_figures
                 # A server that times out is asked again: it has been silent since the first time.
-                if not (readings.queue_figures.unknown and self.find_silence()):
-                    self._reading_since, self._read_seconds = None, monotonic() - began
+                # An error that comes quickly is an answer, but not the last one, kept until due.
+                is_quick = seconds < QUICK_READ_SECONDS and figures is not last
+                if not was_silent:
+                    self._read_seconds = min(seconds, MAX_READ_SECONDS)
+                if not was_silent or is_quick or not figures.unknown:
+                    self._reading_since = None
                 self._readings = readings._replace(destinations=self._watch.destinations)
                 self.counted_before_read = before
             except Unavailable:
