@@ -29,7 +29,7 @@ from tests.journaled_places import BEN, kept
 from tests.mail_transports import PlaceTransports
 from tests.tui.drawn_screens import settled
 from tui.overview.screen import OverviewScreen
-from tui.session import place_session
+from tui.session import history, place_session
 from tui.text import keys
 
 COUNTS = {State.PENDING: 611, State.HELD: 277, State.DEAD: 433}
@@ -211,6 +211,8 @@ async def test_a_number_is_marked_once_its_place_hangs(
     place = await off(hung, tmp_path, answers, Clock())
     async with a_console(place, size) as operator:
         session = operator.console.sessions[0]
+        monkeypatch.setattr(history, "monotonic", clock_of(operator))
+        await session.history.refresh()
         for name in screens:
             facts = one_of(FACTS - OWN.get(name, set()))
             await operator.until(lambda: session.history.age is None and session.readings.tokens)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from engine.monitor.alerts import Unfinished
@@ -21,7 +22,8 @@ SETTLE_RETRY_SECONDS = 30.0
 """Seconds until the outcome of tasks that were still being moved is checked again."""
 
 OLD_SECONDS = 5.0
-"""Seconds after a read of the journal from which what it said of a running operation is old."""
+"""Seconds after a read of the journal from which what it said of a running operation is old; at
+least two pauses between reads, which are longer for a place that no screen shows."""
 
 HISTORY_SECONDS = DAY_SECONDS
 """Age limit of the shown operations, in seconds."""
@@ -81,7 +83,9 @@ class History:
         """Why the journal cannot be read or written; "" if it can."""
         self.is_read = False
         self.read_at = float("-inf")
-        """When the journal was found to be as read, epoch seconds UTC."""
+        """When the journal was found to be as read (`time.monotonic`)."""
+        self.pause_seconds = 0.0
+        """Seconds from one read to the next."""
 
     @property
     def interrupted(self) -> tuple[Operation, ...]:
@@ -89,11 +93,17 @@ class History:
         return tuple(one for one in self.operations if one.is_interrupted and one.open_rows)
 
     @property
+    def seconds_since_read(self) -> float:
+        """Seconds since the journal was found to be as read, infinite if it was not read yet;
+        another time of the clock changes nothing."""
+        return monotonic() - self.read_at
+
+    @property
     def age(self) -> float | None:
         """Seconds since the journal was found to be as read; None if that is not long ago, or it
         was not read yet. What has ended does not become old, but what runs does."""
-        age = self._clock() - self.read_at
-        return age if OLD_SECONDS <= age < float("inf") else None
+        age = self.seconds_since_read
+        return age if max(OLD_SECONDS, 2 * self.pause_seconds) <= age < float("inf") else None
 
     async def operation(self, op: str) -> Operation | None:
         """The record of an operation, however old; None if missing. Raises Unavailable: the place
@@ -121,7 +131,7 @@ class History:
 
         stamp = await to_thread(folder_mtime, journal.folder)
         if not always and not self.may_have_changed(stamp):
-            self.read_at = self._clock()
+            self.read_at = monotonic()
             return ()
         self._stamps = (*self._stamps[-1:], stamp)
         await self._read()
@@ -140,9 +150,9 @@ class History:
         return tuple(one for one in self.interrupted if one.op in fresh)
 
     async def _read(self) -> None:
-        began = self._clock()
+        began, since = monotonic(), self._clock() - HISTORY_SECONDS
         try:
-            self.operations = await self._inspector.history.operations(began - HISTORY_SECONDS)
+            self.operations = await self._inspector.history.operations(since)
             self.error, self.read_at = "", began
         except Unavailable as error:
             self.error = str(error)

@@ -555,7 +555,7 @@ class PlaceSession:
     def other_operations(self) -> Sequence[Operation]:
         """The operations that other processes run here; none if the journal was not read lately."""
         history, me = self.history, self.place.who
-        if history.error or self.clock() - history.read_at > MAX_JOURNAL_AGE_SECONDS:
+        if history.error or history.seconds_since_read > MAX_JOURNAL_AGE_SECONDS:
             return ()
         return [
             one
@@ -579,6 +579,7 @@ class PlaceSession:
             await self._refresh_history()
             is_wanted = self._is_shown or any(one.is_running for one in self.history.operations)
             seconds = JOURNAL_INTERVAL_SECONDS if is_wanted else HIDDEN_READ_SECONDS
+            self.history.pause_seconds = seconds
             due = next_turn(time(), seconds, self.number)
             await self._turns.wait(is_due)
 
@@ -757,7 +758,8 @@ class PlaceSession:
             notes.add(ident, text, who, made)
             return notes.read_all()
 
-        self._readings = self._readings._replace(notes=await asyncio.to_thread(add))
+        written = await asyncio.to_thread(add)
+        self._readings = self._readings._replace(notes=written)  # of what was read meanwhile
 
     async def change_routes(self, change: Callable[[], str]) -> str:
         """Run `change` on the mail routes and read them again; return what `change` returns. Raises

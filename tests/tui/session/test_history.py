@@ -18,7 +18,9 @@ from engine.operations.plans import RowResult
 from engine.places.place import Place
 from tests.console_places import NOW, Clock, make_spool, some_tasks
 from tests.journaled_places import a_journaled_place, forget_outcomes, interrupt, kept, seen
-from tui.session.history import SETTLE_RETRY_SECONDS, History
+from tui.session import history as history_module
+from tui.session.history import OLD_SECONDS, SETTLE_RETRY_SECONDS, History
+from tui.session.place_session import HIDDEN_READ_SECONDS
 
 off = asyncio.to_thread
 """Nothing of ours may block the loop, that of a test no more than a console's."""
@@ -101,6 +103,25 @@ async def test_what_is_gone_on_with_elsewhere_is_ended(place: Place) -> None:
         await history.refresh()
         assert [one.op for one in history.interrupted] != [op]
         assert {one.op: one.ended for one in history.operations}[op] is not None
+
+
+async def test_the_journal_is_old_after_some_seconds_of_any_clock(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read is old after a time that a clock that was set back does not change; where no
+    screen shows the place, not before the next read but one is due."""
+    clock, seconds = Clock(), Clock()
+    monkeypatch.setattr(history_module, "monotonic", seconds)
+    async with a_history(place, clock) as (history, _):
+        assert history.age is None
+        await history.refresh()
+        clock.now -= 3600
+        seconds.now += OLD_SECONDS
+        assert history.age == OLD_SECONDS
+        history.pause_seconds = HIDDEN_READ_SECONDS
+        assert history.age is None
+        seconds.now += 2 * HIDDEN_READ_SECONDS
+        assert history.age == OLD_SECONDS + 2 * HIDDEN_READ_SECONDS
 
 
 def go_on(place: Place, op: str) -> None:

@@ -8,13 +8,16 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 
 from engine.model import LockEvidence
+from engine.operations.notes import Notes
 from engine.places.place import Place, WholeQueueFigures
+from engine.places.place_watcher import PlaceReadings
 from engine.store import Unavailable
-from tests.console_places import PATIENCE, Clock, disk_place, free, make_spool, some_tasks
+from tests.console_places import NOW, PATIENCE, Clock, disk_place, free, make_spool, some_tasks
 from tui.session import place_session
 from tui.session.place_session import PlaceSession, follow_places
 
@@ -125,3 +128,27 @@ async def test_an_error_that_comes_quickly_is_no_silence(
         assert session.find_silence()
         await followed.until(lambda: not session.find_silence(), 0.25)
         assert session.readings.queue_figures.unknown == "NOAUTH"
+
+
+async def test_a_note_keeps_what_was_read_while_it_was_written(
+    tmp_path: Path, answers: threading.Event
+) -> None:
+    """A read that ends while a note is being written is not undone by it."""
+
+    class SlowNotes(Notes):
+        """Notes on a slow disk."""
+
+        def add(self, *note: Any) -> None:
+            answers.wait()
+            super().add(*note)
+
+    place = disk_place(tmp_path)._replace(notes=SlowNotes(str(tmp_path / "notes")))
+    session, newer = PlaceSession(place, Clock()), PlaceReadings(last_run=NOW)
+    answers.clear()
+    writing = asyncio.create_task(session.add_note("t1", "seen", NOW))
+    await asyncio.sleep(0)
+    session.readings = newer
+    answers.set()
+    await writing
+    assert set(session.noted_ids) == {"t1"} and session.readings.last_run == NOW
+    await session.close(keep_worker=False)
