@@ -14,8 +14,9 @@ from tui.text.keys import Hint
 from tui.text.lines import Line, cut_line, join_ends, parts_that_fit, width_of
 from tui.widgets.line_widgets import Lines
 
-UNREAD_CELLS = 18
-"""Cells for the name of a place that does not answer: it matters more than the path."""
+UNREAD_CELLS, MARK_CELLS, GAP_CELLS = 18, 3, 5
+"""Cells for the name of a place that does not answer, which matters more than the path; for the `?`
+without it, which matters more than anything but the mode; and between the parts."""
 
 
 class TopLine(Lines):
@@ -40,21 +41,29 @@ class TopLine(Lines):
         right = (*frozen, *right)
         totals = context.totals()
         works = context.operations()
+        rate: Line = ()
         if context.refresh:
-            right = ((f"refresh {context.refresh:g}s ", "muted"), *right)
+            rate = ((f"refresh {context.refresh:g}s ", "muted"),)
         elif (seconds := context.repaint_seconds()) > 1:
-            right = ((f"refresh {seconds:g}s (slow link) ", "warn"), *right)
+            rate = ((f"refresh {seconds:g}s (slow link) ", "warn"),)
         path = trail_line(context.host, context.environment, trail, width)
-        room = width - width_of((*path, *works, *right)) - 5
-        if totals is not None and totals.unread and room < UNREAD_CELLS:  # only the last step
-            path = trail_line(context.host, context.environment, trail, 0)
-            room = width - width_of((*path, *works, *right)) - 5
+
+        def measure_room() -> int:
+            return width - width_of((*path, *works, *rate, *right)) - GAP_CELLS
+
+        if totals is not None and totals.unread and measure_room() < UNREAD_CELLS:
+            path = trail_line(context.host, context.environment, trail, 0)  # only the last step
+            rate = rate if measure_room() >= MARK_CELLS else ()
+            if (lacking := MARK_CELLS - measure_room()) > 0:
+                path = cut_line(path, max(0, width_of(path) - lacking))
+            works = works if measure_room() >= MARK_CELLS else ()
+        room = measure_room()
         known = [] if totals is None else unread_parts(totals, room)
         if totals is not None and width >= NARROW_COLUMNS:
             known += totals_parts(totals, width)
         parts = parts_that_fit(known, room)
         gap: Line = (("    ", ""),) if parts or works else ()
-        self.show([join_ends((*path, *gap, *parts, *works), right, width)])
+        self.show([join_ends((*path, *gap, *parts, *works), (*rate, *right), width)])
 
 
 class EdgeLines:

@@ -1,0 +1,60 @@
+"""The top line: what it has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+from textual.geometry import Size
+
+from tests.console_operator import words
+from tests.console_places import Clock
+from tests.tables import each
+from tui.screens.console_context import Arming, ConsoleContext
+from tui.screens.edge_lines import TopLine
+from tui.text.header import Totals
+from tui.text.lines import Line, cells_of
+
+WORKS: Line = (("ops 1 51%  ", "strong"),)
+FROZEN: Line = ((" FROZEN since 09:42:08Z ", "chip-accent"),)
+
+
+class WrittenLine(TopLine):
+    """A top line of some width, without a screen."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self._size, self.text = Size(width, 1), ""
+
+    @property
+    def size(self) -> Size:
+        """Its cells."""
+        return self._size
+
+    def show(self, lines: Sequence[Line]) -> None:
+        """Keep the text."""
+        self.text = words(list(lines))
+
+
+@each("width", [60, 80, 120])
+def test_a_silent_place_is_in_each_top_line(width: int) -> None:
+    """Neither a long path nor operations, a frozen picture or a slow link take the `?` of a place
+    that does not answer; what is there beside it is whole."""
+    clock = Clock()
+    totals = Totals(12, 0, 0, 2, 0, None, unread=(("mx2", "no answer for 7s"),))
+    names = ("/srv/" + "long" * 6, "short"), (WORKS, ()), (FROZEN, ()), (30.0, 0.0), (True, False)
+    for name, works, frozen, refresh, armed in product(*names):
+        context = ConsoleContext(
+            "mx1",
+            Arming(clock, False, armed=armed),
+            clock,
+            totals=lambda: totals,
+            operations=lambda works=works: works,  # type: ignore[misc]
+            frozen=lambda frozen=frozen: frozen,  # type: ignore[misc]
+            refresh=refresh,
+        )
+        line = WrittenLine(width)
+        line.update_line(context, (name,))
+        assert "?" in line.text and cells_of(line.text) <= width
+        assert ("ops" in line.text) == ("ops 1 51%" in line.text)
+        assert ("FROZEN" in line.text) == bool(frozen)
