@@ -137,7 +137,9 @@ class RunningParts(RowsParts):
     def rows_frame(self) -> Frame:
         results = len(self._view.tasks)
         order: Line = (("problems first", "muted"),) if results > 1 else ()
-        return Frame("Results", "", f"{results:,}" if results else "", order)
+        frame = Frame("Results", "", f"{results:,}" if results else "", order)
+        why = self.why_old if self.work.ended is None else ""  # then no result changes
+        return frame.marked(why) if why else frame
 
     def details_frame(self, below: int) -> Frame:
         work = self.work

@@ -50,6 +50,7 @@ from tui.screens.dialogs import QuitScreen, describe_ending
 from tui.screens.help import SCREEN_TITLES, HelpScreen
 from tui.screens.key_rows import absent_actions, hints_of, press
 from tui.screens.target import Target
+from tui.session import place_session
 from tui.session.place_session import PlaceSession
 from tui.session.running_operations import (
     DirectRun,
@@ -406,6 +407,19 @@ class Operator:
         """The hints of the orders: their words, and whether they are refused."""
         hints = hints_of(ROWS, self.parts)
         return {h.shown: (h.text, h.is_refused) for h in hints if h.shown in ORDER_KEYS}
+
+
+@pytest.mark.parametrize(("ended", "mark"), [(None, "? no answer for 7s"), (NOW, "")])
+def test_results_of_a_silent_place_are_marked_while_it_runs(
+    monkeypatch: pytest.MonkeyPatch, ended: float | None, mark: str
+) -> None:
+    """While the place does not answer, the results say so until the operation has ended."""
+    work = NotedOperation(ReplayProgress(Phase.SENDING, unsent=3), ended)
+    parts = Operator(work, armed=True).parts
+    monkeypatch.setattr(parts.session, "_reading_since", NOW)
+    monkeypatch.setattr(parts.session, "has_readings", True)
+    monkeypatch.setattr(place_session, "monotonic", lambda: NOW + 7)
+    assert words([parts.rows_frame().right]) == mark
 
 
 @each("armed", [False, True])
