@@ -140,7 +140,7 @@ LINES = {
     "tui.plan": 2700,
     "tui.queue": 3000,
     "tui.screens": 2500,
-    "tui.session": 2250,
+    "tui.session": 2300,
     "tui.task": 2000,
     "tui.terminal": 1950,
     "tui.text": 2400,

@@ -28,7 +28,7 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.key_rows import ScreenActions
 from tui.screens.message import Message
 from tui.screens.target import Target
-from tui.session.place_session import PlaceSession
+from tui.session.place_session import PlaceSession, without_time
 from tui.text.hints import Scope
 from tui.text.task_list import TrashFacts
 from tui.widgets.list_view import CursorPosition
@@ -163,7 +163,7 @@ class QueueParts:
     ) -> None:
         self.session, self.place, self.inspector = session, session.place, session.inspector
         self.context, self.clock, self.screen = context, context.clock, screen
-        self.change = self.inspector.latest
+        self.change = without_time(self.inspector.latest)
         """The counts, and how far the first scan is."""
         self.tabs = Tabs(lambda: self.inspector.states)
         self.saved = SavedFilters(lambda: screen.run("saved filters", self._read_saved))
@@ -297,7 +297,7 @@ class QueueParts:
     def store_changed(self, change: IndexChanged) -> Change:
         """The index has changed: read again."""
         is_first = self.rows.view.query.state is None and bool(self.inspector.states)
-        self.change, self._must_recount, self._is_count_old = change, True, True
+        self.change, self._must_recount, self._is_count_old = without_time(change), True, True
         self.rows.is_first_scan = not change.is_complete
         shown = self.show_target() if is_first else Change.NOTHING
         if is_first and not shown:

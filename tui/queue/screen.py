@@ -31,7 +31,7 @@ from tui.screens.graph_pane import GRAPH_READ_SECONDS
 from tui.screens.keyed_screen import KeyedScreen, row_bindings
 from tui.screens.palette_commands import PaletteCommand
 from tui.screens.target import Target
-from tui.session.place_session import PlaceSession
+from tui.session.place_session import PlaceSession, without_time
 from tui.text import keys, task_row
 from tui.widgets.background import run_in_background
 from tui.widgets.list_view import task_at
@@ -104,7 +104,8 @@ class QueueScreen(KeyedScreen):
             self.show_change(Change.SCOPE)
         parts.recount()
         # What hangs does not report that it does.
-        if parts.change.unavailable != (latest := parts.inspector.latest).unavailable:
+        latest = without_time(parts.inspector.latest)
+        if parts.change.unavailable != latest.unavailable:
             parts.change = latest
             self.show_change(Change.ALL)
         if self.is_current and not self.context.skips_repaint():

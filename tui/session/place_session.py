@@ -17,7 +17,7 @@ from engine.index.group_counts import count_destinations
 from engine.index.schema import Query
 from engine.live.call_thread import CallThread
 from engine.live.folder_watch import SharedParts
-from engine.live.index_sync import Found, scan_all
+from engine.live.index_sync import Found, IndexChanged, scan_all
 from engine.live.inspector import Inspector
 from engine.locks.token_buckets import ALL_KINDS
 from engine.logs.task_events import TaskEvent
@@ -66,7 +66,7 @@ from engine.text.safe import safe_line
 from engine.text.times import format_duration
 from tui.session.background_command import MailTestProcess, RecoveryProcess, WorkerProcess
 from tui.session.history import History, alert_input, operation_name
-from tui.text.header import SILENT, Totals
+from tui.text.header import NO_ANSWER, SILENT, Totals
 
 if TYPE_CHECKING:  # imported late: not needed when the console opens
     from tui.session.running_operations import RunningOperation
@@ -260,8 +260,8 @@ class PlaceSession:
     @property
     def readings(self) -> PlaceReadings:
         """What was read last of lock, metrics and logs; unknown while a read hangs."""
-        silence = self.find_silence()
-        return self._readings.without_answer(silence) if silence else self._readings
+        is_silent = bool(self.find_silence())
+        return self._readings.without_answer(NO_ANSWER) if is_silent else self._readings
 
     @readings.setter
     def readings(self, readings: PlaceReadings) -> None:
@@ -873,6 +873,13 @@ def next_turn(now: float, period: float, number: int) -> float:
     the other find their code in the processor's cache, and the screen changes once; but the threads
     of places that read in the same turn wait for each other."""
     return now + period - (now - number % TURNS_PER_SECOND / TURNS_PER_SECOND) % period
+
+
+def without_time(change: IndexChanged) -> IndexChanged:
+    """The content of a store, with why it cannot be read, but not for how long: what is painted of
+    it stays true, and the top line counts the seconds."""
+    is_silent = change.unavailable.startswith(SILENT)
+    return change._replace(unavailable=NO_ANSWER) if is_silent else change
 
 
 def seen_destinations(session: PlaceSession) -> tuple[SeenDestination, ...]:

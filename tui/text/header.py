@@ -40,7 +40,8 @@ def trail_line(host: str, environment: str, steps: Sequence[str], width: int) ->
     return (*lead, (before + arrow, "muted"), (last, "strong")) if names else lead
 
 
-SILENT = "no answer for "
+NO_ANSWER = "no answer"
+SILENT = f"{NO_ANSWER} for "
 """How long a place has not answered, before the time."""
 
 

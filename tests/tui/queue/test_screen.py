@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,6 +32,7 @@ from tests.console_places import (
     a_place,
     a_task,
     disk_place,
+    free,
     is_done,
     make_spool,
     put_file,
@@ -48,6 +50,7 @@ from tui.queue.screen import QueueScreen
 from tui.screens.console_context import ARMED_SECONDS, Arming
 from tui.screens.dialogs import QuitScreen
 from tui.screens.help import HelpScreen
+from tui.session import place_session
 from tui.task.screen import TaskScreen
 from tui.text import keys
 from tui.widgets.line_widgets import Lines, LongText
@@ -559,6 +562,41 @@ async def test_a_place_that_comes_and_goes(tmp_path: Path, monkeypatch: pytest.M
         (tmp_path / "elsewhere").rename(root)
         await operator.until(lambda: tasks.row_words == "row 1 of 1")
         assert "Retried every second" not in operator.text
+
+
+async def test_the_seconds_of_a_silence_repaint_the_top_line_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While a place does not answer its list is painted once, with the reason; the seconds for
+    which it has not are in the top line."""
+    answers, seconds, painted = threading.Event(), Clock(), list[float]()
+    answers.set()
+    monkeypatch.setattr(place_session, "monotonic", seconds)
+
+    def lock() -> LockEvidence:
+        answers.wait()
+        return free()
+
+    async with a_list(lock=lock) as operator:
+        paint = operator.queue.widgets.paint
+
+        def note_paint() -> None:
+            painted.append(seconds.now)
+            paint()
+
+        answers.clear()
+        try:
+            await operator.until(lambda: operator.console.sessions[0]._reading_since == seconds.now)
+            monkeypatch.setattr(operator.queue.widgets, "paint", note_paint)
+            for second in range(3, 7):
+                seconds.now = NOW + second
+                await operator.until(lambda: f" {second}s" in operator.line("top-line"))  # noqa: B023
+            await operator.sees("is unavailable:", "no answer")
+            assert set(painted) == {NOW + 3}
+            assert "no answer for" not in operator.text.partition("\n")[2]
+        finally:
+            answers.set()
+        await operator.until(lambda: "unavailable" not in operator.text)
 
 
 async def test_the_lock_is_watched() -> None:
