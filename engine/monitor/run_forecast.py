@@ -44,6 +44,8 @@ class Pace(NamedTuple):
     """True if due tasks waited all that time: then the workers cannot do more."""
     slots: int = 1
     """Tasks that were seen running at the same time in the last minute, at least 1."""
+    own_slots: Mapping[str, int] = {}
+    """Most tasks of a kind that run at the same time; a kind that is missing may use all slots."""
     timer_seconds: float | None = None
     """Seconds between two runs of a timer that starts one task each; None: a worker stays."""
     timer_at: float = 0.0
@@ -183,15 +185,14 @@ def _turn_wait(
         terms = _terms(number, 0, pace.timer_seconds, "one each run of the timer")
         return RunForecast(seconds, terms)
     waits = {kind: count_with_tokens(buckets, {kind: n}) for kind, n in runs.items()}
-    limits = {bucket.name: bucket.tokens for bucket in buckets}
-    shared = limits.get(ALL_KINDS)
-    number, speed = sum(waits.values()) - 1, _runs_per_second(waits, pace)
-    number = number if shared is None else min(number, shared)
+    tokens = {bucket.name: bucket.tokens for bucket in buckets}
+    itself = next((kind for kind in kinds if waits.get(kind)), None)
+    first = {kind: n - (kind == itself) for kind, n in waits.items() if n - (kind == itself)}
+    number, speed = _find_speed(first, pace, kinds)
+    number = min(number, tokens.get(ALL_KINDS, number))
     if number <= 0:
         return RunForecast(0.0)
-    if shared is None and (own := _own_speed(waits, pace, kinds)) is not None:
-        number, speed = own
-    if not speed and all(kind in limits or shared is not None for kind, n in waits.items() if n):
+    if not speed and (ALL_KINDS in tokens or all(kind in tokens for kind in first)):
         return RunForecast(0.0)  # their limits held the workers back, not these
     if speed is None:
         return RunForecast(None, unknown="rate of the queue not measured yet")
@@ -203,32 +204,49 @@ def _turn_wait(
     return RunForecast((number + retries) / speed, rate)
 
 
-def _own_speed(
-    runs: Mapping[str, int], pace: Pace, kinds: Collection[str]
-) -> tuple[int, float] | None:
-    """The runs of the slowest of the kinds, and how many of them end per second: while the workers
-    are busy each kind has its share of them, or slots of its own. None if that is not known."""
-    known = []
-    for kind in kinds:
-        figures, number = pace.kinds.get(kind), runs.get(kind, 0) - 1
-        if number > 0 and figures is not None and figures.per_second_now:
-            known.append((number, figures.per_second_now))
-    slowest = max(known, key=lambda each: each[0] / each[1], default=None)
-    return slowest if pace.is_busy else None
+def _find_speed(
+    first: Mapping[str, int], pace: Pace, kinds: Collection[str]
+) -> tuple[int, float | None]:
+    """How many of the runs `first` the last run of `kinds` waits for, and how many of them are done
+    per second; None: unknown. If kinds keep others from slots, all that is claimed before it."""
+    number = sum(first.values())
+    figures = {kind: pace.kinds.get(kind, KindFigures(kind)) for kind in {*pace.kinds, *first}}
+    known = {kind: it.run_p50 for kind, it in figures.items() if it.run_p50 is not None}
+    known = {kind: max(seconds, MIN_RUN_SECONDS) for kind, seconds in known.items()}
+    counted = sum(n for kind, n in first.items() if kind in known)
+    if known and 2 * counted < number:
+        return number, None
+    if not counted or (pace.is_busy and not pace.per_second):
+        return number, pace.per_second
+    mean = sum(n * known.get(kind, 0.0) for kind, n in first.items()) / counted
+    rates = {kind: figures[kind].per_second_now or 0.0 for kind in known} if pace.is_busy else {}
+    used = sum(rate * known[kind] for kind, rate in rates.items())
+    slots = max(pace.slots, used)
+    # Of busy slots, what the runs do not use is the time between two of them.
+    between = (slots - used) / sum(rates.values()) if used else 0.0
+    runs = {kind: known.get(kind, mean) + between for kind in first}
+    own = {kind: min(slots, pace.own_slots.get(kind, slots)) for kind in {*first, *kinds}}
+    last = [kind for kind in kinds if kind in first]
+    if sum(own.values()) <= slots:
+        speeds = {kind: rates.get(kind) or own[kind] / runs[kind] for kind in last}
+        waits = ((first[kind], speed) for kind, speed in speeds.items())
+        return max(waits, key=lambda each: each[0] / each[1], default=(0, None))
+    work = {kind: n * runs[kind] for kind, n in first.items()}
+    seconds = max([_shared_seconds(work, own, slots), *(work[kind] / own[kind] for kind in last)])
+    return number, number / seconds
 
 
-def _runs_per_second(runs: Mapping[str, int], pace: Pace) -> float | None:
-    """What the workers do, or if they are not busy what they can do: with the slots that were seen
-    in use, at the mean run time of these runs."""
-    known = [
-        (number, figures.run_p50)
-        for kind, number in runs.items()
-        if (figures := pace.kinds.get(kind)) is not None and figures.run_p50 is not None
-    ]
-    if pace.is_busy or not known:
-        return pace.per_second
-    mean = sum(n * seconds for n, seconds in known) / max(1, sum(n for n, _ in known))
-    return max(pace.per_second or 0.0, pace.slots / max(mean, MIN_RUN_SECONDS))
+def _shared_seconds(work: Mapping[str, float], own: Mapping[str, float], slots: float) -> float:
+    """Seconds for which work (seconds of runs by kind) fills all slots. A kind that has more of it
+    than its own slots can do until then takes only these from the others."""
+    seconds = sum(work.values()) / slots
+    for _ in range(_MAX_ROUNDS):
+        more = {kind for kind in work if work[kind] > own[kind] * seconds}
+        left = slots - sum(own[kind] for kind in more)
+        if not more or left <= 0:
+            break
+        seconds = sum(work[kind] for kind in work if kind not in more) / left
+    return seconds
 
 
 MIN_RUN_SECONDS = 0.02

@@ -221,6 +221,8 @@ class Place(NamedTuple):
     """Command that frees the lock of a stuck or dead holder, before `LockEvidence.identity`."""
     has_handler: Callable[[str], bool] | None = None
     """Tells whether a kind of task has a handler; None if the configuration is unknown."""
+    own_slots: Callable[[], Mapping[str, int]] = dict
+    """Returns the most tasks of a kind that run at the same time, of kinds with a known limit."""
     claim_obstacle: Callable[[str], str] | None = None
     """Returns why no task of a kind with a handler is claimed, "" if one is; None: unknown."""
     token_at: Callable[[str], float] | None = None

@@ -109,7 +109,7 @@ LINES = {
     "engine.mail.message": 850,
     "engine.mail.send": 2900,
     "engine.mail.transports": 750,
-    "engine.monitor": 4550,
+    "engine.monitor": 4600,
     "engine.operations": 3500,
     "engine.replay": 1750,
     "engine.system": 3350,

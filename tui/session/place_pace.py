@@ -16,7 +16,8 @@ def measure_pace(session: PlaceSession, now: float, waited: float = 0.0) -> Pace
     """The pace of a place, from what was read of it before; `waited` as in the engine."""
     tokens, figures = session.readings.tokens, kind_figures(session, now)
     pace = run_forecast.measure_pace(session.flow, figures, tokens, now, waited)
-    return _with_timer(session, now, pace._replace(obstacle=_find_obstacle(session, now)))
+    pace = pace._replace(obstacle=_find_obstacle(session, now), own_slots=session.place.own_slots())
+    return _with_timer(session, now, pace)
 
 
 def _find_obstacle(session: PlaceSession, now: float) -> str:

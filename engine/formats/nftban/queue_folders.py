@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -226,6 +226,15 @@ def handles_kind(setup: Setup, kind: str) -> bool:
     return kind in handled or kind not in CONTRACT_KINDS
 
 
+def _own_slots(setup: Setup) -> Mapping[str, int]:
+    """The most tasks of a kind that a worker runs at the same time; always one of those of the
+    contract."""
+    from engine.work.handlers import CONTRACT_KINDS
+
+    configured = {kind: handler.concurrency for kind, handler in setup.config.handlers.items()}
+    return configured | dict.fromkeys(CONTRACT_KINDS, 1)
+
+
 def complete_place(setup: Setup, place: Place) -> Place:
     """The `Place` of an NFTBan queue, with its lock, metrics, mail and handlers."""
     from engine.formats.base.mail_controls import make_place_mail
@@ -249,6 +258,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
         logs=(setup.log_path, f"{queue.log_dir}/mail.log", *setup.config.logs),
         recovery_command=(*place.argv, "queue", "recover", "--yes", "--seen"),
         has_handler=partial(handles_kind, setup),
+        own_slots=partial(_own_slots, setup),
         time_limits={kind: handler.timeout for kind, handler in setup.config.handlers.items()},
         claim_obstacle=setup.mail.handler().why_closed,
         token_at=None if limits is None else limits.token_at,

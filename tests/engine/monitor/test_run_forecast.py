@@ -86,7 +86,9 @@ class Run:
         order: str = BY_CREATED,
         retry: RetryPolicy | None = None,
         limit: Rate | None = None,
+        own_slots: Mapping[str, int] | None = None,
     ) -> None:
+        self._own_slots = own_slots or {}
         self.clock, self.works, self.order = Clock(), works, order
         path = tempfile.mkdtemp(dir=folder)
         self.writer, self.reader = Writer(f"{path}/index"), Reader(f"{path}/index")
@@ -95,7 +97,7 @@ class Run:
         self.limits = TokenBuckets(f"{path}/tokens", rates, self.clock)
         by_due = order == BY_DUE
         self.store = KindStore(order=lambda t: (t.due if by_due else 0, t.created, t.id))
-        services = WorkerServices(limits=self.limits)
+        services = WorkerServices(limits=self.limits, slots=self._own_slots)
         self._slots = Slots(slots, works, services, self.clock)
         self._claimer = Claimer(self.store, "the worker", self._slots)
         self._retry = retry or contract_retries(3, 30)
@@ -191,7 +193,7 @@ class Run:
         now = self.clock.now
         figures, buckets = self.meter.figures(now), self.limits.read_states()
         pace = measure_pace(self.flow, figures, buckets, now, waited)
-        return pace._replace(max_runs=self._retry.max_runs)
+        return pace._replace(max_runs=self._retry.max_runs, own_slots=self._own_slots)
 
     def index(self) -> None:
         """Bring the index up to date."""
@@ -260,6 +262,10 @@ DEMO = {"mail": MAIL, "feed": Work(fails=0.1), "report": Work(0.5)}
     ("slots only, long runs", {"feed": Work(4.0), "report": Work(9.0)}, {},
      {"feed": 150, "report": 50}),
     ("slots only, short runs", {"feed": Work(0.5)}, {}, {"feed": 1200}),
+    ("long runs that have a slot of their own", {"a": Work(0.5), "b": Work(10.0)},
+     {"own_slots": {"b": 1}}, {"a": 900, "b": 40}),
+    ("each kind has a slot of its own", {"a": Work(1.0), "b": Work(5.0)},
+     {"own_slots": {"a": 1, "b": 1}}, {"a": 300, "b": 50}),
     ("a limit of all kinds, and one of its own", {"mail": Work(rate=Rate(600, 5)), "feed": Work()},
      {"limit": Rate(1800, 10)}, {"mail": 100, "feed": 150}),
     ("the order of due times, some fail", {"mail": Work(fails=0.2)},
@@ -313,6 +319,21 @@ def test_forecasts_of_tasks_are_right(
     assert right >= 0.8 * len(asked) and unknown <= 0.1 * len(asked), shown
 
 
+def test_a_short_run_waits_for_the_long_ones_that_are_claimed_first(tmp_path: Path) -> None:
+    """Slots are shared: while short runs end fast, a forecast counts the long ones after them."""
+    run = Run(tmp_path, {"a": Work(0.5), "b": Work(10.0)})
+    for number in range(500):
+        run.add("a" if 0 < number < 300 else "b", NOW - 1000 + number)
+    last = run.add("a", NOW - 1)
+    run.go_on(30)
+    run.index()
+    at, start = run.clock.now, run.forecast(last)
+    run.go_on(1000, is_over=lambda: run.ran_since(last, at) is not None)
+    real = run.ran_since(last, at)
+    assert start.when is not None and real is not None and real - at > 400
+    assert is_right(start.when - at, real - at), (start, real - at)
+
+
 def fill(run: Run, amount: int) -> None:
     """So many tasks of each kind, one every ten seconds."""
     for number in range(amount):
@@ -362,6 +383,15 @@ def test_forecasts_of_queues_and_plans_are_right(tmp_path: Path) -> None:
 
 MAIL_LIMIT = BucketState("mail", 0, 5, NOW + 5, 720)
 FIGURES = KindFigures("feed", run_p50=2.0)
+MIXED = Pace(
+    kinds={
+        "mail": KindFigures("mail", run_p50=0.5, per_second_now=8.0),
+        "feed": KindFigures("feed", run_p50=10.0),
+    },
+    per_second=8.0,
+    is_busy=True,
+    slots=4,
+)
 
 
 @each(("pace", "ahead", "seconds", "words"), [
@@ -376,6 +406,11 @@ FIGURES = KindFigures("feed", run_p50=2.0)
     (Pace(per_second=0.0), {"feed": 4}, None, "4 first, none finished in the last minute"),
     (Pace(per_second=0.5, is_busy=True), {"feed": 4}, 8.0, "4 at 0.5/s"),
     (Pace(kinds={"feed": FIGURES}, slots=4, per_second=0.1), {"feed": 40}, 20.0, "40 at 2.0/s"),
+    (MIXED, {"mail": 40, "feed": 100}, 255.0, "140 at 0.5/s"),
+    (MIXED, {"feed": 100}, 250.0, "100 at 0.4/s"),
+    (MIXED._replace(own_slots={"mail": 3, "feed": 1}), {"mail": 40, "feed": 100}, 5.0,
+     "40 at 8.0/s"),
+    (MIXED._replace(own_slots={"feed": 1}), {"mail": 48, "feed": 100}, 8.0, "148 at 18.5/s"),
     (Pace(timer_seconds=300.0, timer_at=NOW + 60), {"feed": 2}, 660.0,
      "3 x 5m at one each run of the timer"),
 ])  # fmt: skip
