@@ -137,13 +137,20 @@ def forecast_drain(known: ForecastInputs, now: float) -> Forecast:
     if drain.trend is Trend.UNKNOWN and not bucket:
         why = "not enough data yet"
         return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
-    if name in known.kind_growth and known.kind_growth[name].tasks >= 0:
+    growth = known.kind_growth.get(name, Growth(0, 0.0))
+    if growth.tasks > 0:
         return grows(f"{safe_line(name)} is growing")
-    shrinking = _with_arrivals(limit, name, known)
+    rates = {} if isinstance(tokens, str) else {each.name: each.per_hour or 0 for each in tokens}
+    # A limit that lets next to none run in that time shows nothing about arrivals.
+    is_clear = growth.seconds * rates.get(name, 0) / 3600 >= MIN_TREND_TASKS
+    if is_clear and not growth.tasks:
+        why = f"as many {safe_line(name)} came as ran"
+        return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
+    waits = (known.kinds or {}).get(name, 0)
+    shrinking = max(limit, -waits * growth.seconds / growth.tasks) if is_clear else limit
     if shrinking > limit:
-        number = (known.kinds or {}).get(name, 0)
-        net = format_rate(number / shrinking)
-        limit, terms = shrinking, f"{number:,} {safe_line(name)} at {net}, out less in"
+        net = format_rate(waits / shrinking)
+        limit, terms = shrinking, f"{waits:,} {safe_line(name)} at {net}, out less in"
     slower = drain.seconds is not None and limit > drain.seconds
     # A low rate limit makes the backlog look idle although it does drain.
     unseen = drain.trend is Trend.IDLE and limit >= waiting * TREND_WINDOW_SECONDS / MIN_TREND_TASKS
@@ -174,12 +181,6 @@ def _slowest(waiting: int, known: ForecastInputs, now: float) -> RunForecast | s
     return max(
         (one for one in waits if one.seconds), key=lambda one: one.seconds or 0.0, default=None
     )
-
-
-def _with_arrivals(limit: float, name: str, known: ForecastInputs) -> float:
-    """Return the seconds until no task of a kind waits, at the rate at which they become fewer."""
-    growth, waiting = known.kind_growth.get(name), (known.kinds or {}).get(name, 0)
-    return limit if growth is None else max(limit, -waiting * growth.seconds / growth.tasks)
 
 
 def forecast_dead_letters(

@@ -46,6 +46,11 @@ def drain_of(
     return forecast_drain(basis._replace(**known), NOW)
 
 
+def lasts(seconds: float) -> Drain:
+    """A queue that is empty after so many seconds."""
+    return Drain(Trend.DRAINING, seconds)
+
+
 SLOW = a_bucket(60)
 FAST = a_bucket(36_000)
 GROWING = "backlog is growing at the present rate"
@@ -95,18 +100,22 @@ def test_when_nothing_waits_any_more() -> None:
 
 def test_a_kind_that_grows_is_not_hidden_by_a_queue_that_shrinks() -> None:
     """If more tasks of a kind come than its limit lets run, there is no end; if they become fewer,
-    the end is at that rate."""
-    mail, kinds = a_bucket(720, name="mail"), {"mail": 60}
-    for tasks, seconds, words in (
-        (12, None, "mail is growing; without new ones 60 x 5s at 720/h of mail"),
-        (0, None, "mail is growing; without new ones 60 x 5s at 720/h of mail"),
-        (-6, 600.0, "empty in 10m: 60 mail at 0.1/s, out less in"),
-        (-60, 300.0, "empty in 5m: 60 x 5s at 720/h of mail"),
+    the end is at that rate. A limit of less than two in the time that was watched shows neither."""
+    kinds = {"mail": 60}
+    for rate, tasks, drain, words in (
+        (720, 12, GROWS, "mail is growing; without new ones 60 x 5s at 720/h of mail"),
+        (720, 0, UNKNOWN, "ETA unknown: as many mail came as ran"),
+        (720, -6, lasts(600.0), "empty in 10m: 60 mail at 0.1/s, out less in"),
+        (720, -60, lasts(300.0), "empty in 5m: 60 x 5s at 720/h of mail"),
+        (20, 1, GROWS, "mail is growing; without new ones 60 x 3m at 20/h of mail"),
+        (20, 0, lasts(10_800.0), "empty in 3h00m: 60 x 3m at 20/h of mail"),
+        (20, -1, lasts(10_800.0), "empty in 3h00m: 60 x 3m at 20/h of mail"),
     ):
-        told = drain_of(80, DRAINS, (mail,), kinds, kind_growth={"mail": Growth(tasks, 60)})
-        assert (told.seconds, told.sentence, told.is_growing) == (seconds, words, seconds is None)
-        grown = forecast.drain_with_rate_limit(DRAINS, [told])
-        assert grown == (GROWS if seconds is None else Drain(Trend.DRAINING, seconds))
+        growth = {"mail": Growth(tasks, 60)}
+        told = drain_of(80, DRAINS, (a_bucket(rate, name="mail"),), kinds, kind_growth=growth)
+        assert (told.seconds, told.sentence) == (drain.seconds, words)
+        assert told.is_growing is (drain is GROWS)
+        assert forecast.drain_with_rate_limit(DRAINS, [told]) == drain
 
 
 @given(st.integers(0, 10**6), st.floats(0.1, 1e7), st.integers(1, 10**6), st.integers(0, 100))
