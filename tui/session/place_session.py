@@ -449,14 +449,12 @@ class PlaceSession:
     def kind_growth(self, now: float) -> Mapping[str, Growth]:
         """How the waiting tasks of each kind with a rate limit have grown in the last minutes."""
         samples = [one for one in self._kind_samples if now - one[0] <= TREND_WINDOW_SECONDS]
-        if not samples or samples[-1][0] - samples[0][0] < MIN_TREND_SECONDS:
-            return {}
-        (since, first), (until, last) = samples[0], samples[-1]
-        return {
-            kind: Growth(number - first[kind], until - since)
-            for kind, number in last.items()
-            if kind in first
-        }
+        growth = {}
+        for kind, number in samples[-1][1].items() if samples else ():
+            since, first = next((when, kinds[kind]) for when, kinds in samples if kind in kinds)
+            if (seconds := samples[-1][0] - since) >= MIN_TREND_SECONDS:
+                growth[kind] = Growth(number - first, seconds)
+        return growth
 
     async def _measure_trash(self) -> None:
         """Measure the trash after its count changed; the first time each of its tasks is read."""

@@ -13,12 +13,15 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
+from engine.live import queries
+from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, Verdict
-from engine.monitor.throughput import Rates
+from engine.monitor.throughput import Growth, Rates
 from engine.places.place import Place
+from engine.places.place_watcher import PlaceReadings
 from engine.store import Store, Unavailable
 from engine.system import mounts
-from tests.console_places import NOW, PATIENCE, disk_place, make_spool, some_tasks
+from tests.console_places import NOW, PATIENCE, Clock, disk_place, make_spool, some_tasks
 from tui.session import place_session as live_module
 from tui.session.place_session import PlaceSession, follow_places
 
@@ -180,3 +183,25 @@ async def test_a_quiet_place_is_read_less_often_where_changes_are_reported(
             assert live.inspector.latest.generation == generation
             await asyncio.to_thread(add, place)
         await eventually(lambda: live.readings is not before)
+
+
+async def test_a_kind_grows_from_the_first_count_that_has_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which kinds have a rate limit is known only after the first count of the backlog."""
+    monkeypatch.setattr(queries, "ANSWER_COST_FACTOR", 0)
+    clock = Clock()
+    live = PlaceSession(place, clock)
+    try:
+        await live.inspector.start()
+        for seconds in (0, 1, 9, 1):
+            clock.now += seconds
+            await live.inspector.scan_now()
+            await live.query_backlog()
+            growth = live.kind_growth(clock.now)
+            assert growth == ({"report": Growth(1, 10.0)} if clock.now == NOW + 11 else {})
+            live.readings = PlaceReadings(tokens=(BucketState("report", 0, 5, None, 60),))
+            if clock.now == NOW + 1:
+                await asyncio.to_thread(add, place)
+    finally:
+        await live.close(keep_worker=False)
