@@ -300,7 +300,8 @@ async def forecast_plan(session: PlaceSession, plan: Plan) -> RunForecast:
     def count(reader: Reader) -> PlannedRuns:
         return backlog.count_planned(reader, (row.id for row in plan.included), now, by)
 
-    key = ("planned", plan.made_at, plan.included_ids, plan.includes_suspicious)
+    chosen = plan.included_ids, plan.excluded_ids, plan.includes_suspicious
+    key = ("planned", plan.made_at, *chosen)
     found = await session.inspector.tallies.ask(key, count, PlannedRuns())
     runs = Counter(found.planned) + Counter(found.first)
     pace = measure_pace(session, now)
