@@ -62,6 +62,7 @@ async def reasons(
     circumstances, unknown = await _circumstances(
         inspector, place, lock, task=task, now=now, alerts=alerts
     )
+    circumstances = _with_ahead(circumstances, await _count_ahead(inspector, place, task, now))
     return TaskOutlook(circumstances, unknown).reasons(task, now)
 
 
@@ -98,8 +99,10 @@ async def outlook(session: PlaceSession, task: Task, now: float) -> TaskOutlook:
     if place.claim_order and not place.server:
         # Without a token, only those of its kind are before it: workers skip them.
         is_own = bucket is not None and bucket.name == task.kind and bucket.tokens <= 0
-        own = {task.kind: start.ahead.get(task.kind, 0)} if is_own else start.ahead
-        circumstances = _with_ahead(circumstances, own)
+        ahead = {task.kind: start.ahead.get(task.kind, 0)} if is_own else start.ahead
+    else:
+        ahead = await _count_ahead(session.inspector, place, task, now)
+    circumstances = _with_ahead(circumstances, ahead)
     return TaskOutlook(circumstances, unknown, start, bucket)
 
 
@@ -119,6 +122,16 @@ async def _server_due(place: Place, task: Task, now: float) -> tuple[float | Non
         late = f"due for {format_rough_duration(now - due)}, not started by its server yet"
         return due, waits or late
     return due, waits
+
+
+async def _count_ahead(
+    inspector: Inspector, place: Place, task: Task, now: float
+) -> Mapping[str, int]:
+    """The tasks that are claimed before a pending one once it is due, by kind."""
+    due, by = task.due or 0.0, place.claim_order
+    if task.state is not State.PENDING or not by or not math.isfinite(due):
+        return {}
+    return await inspector.tallies.count_ahead(task, max(now, due), by)
 
 
 def _with_ahead(circumstances: Circumstances, ahead: Mapping[str, int]) -> Circumstances:
@@ -167,7 +180,6 @@ async def _circumstances(
     figures: WholeQueueFigures = NO_FIGURES,
 ) -> tuple[Circumstances, tuple[str, ...]]:
     """What decides when a task runs, and what of it is unknown."""
-    ahead: Mapping[str, int] = {}
     idle = any(alert.kind is AlertKind.IDLE for alert in alerts)
     circumstances = Circumstances(lock=lock, is_handled=place.has_handler, is_idle=idle)
     if place.server:
@@ -184,16 +196,9 @@ async def _circumstances(
     paused = [row for row in control_rows(inspector.controls) if row.control.has_paused]
     words = ", ".join(f"{row.label} is {row.control.now}" for row in paused if row.target in its)
     last_run = await asyncio.to_thread(_last_run, place.queue_metrics)
-    by = place.claim_order
-    if by and math.isfinite(task.due or 0.0):
-        claimed = max(now, task.due or 0.0)
-        ahead = await inspector.tallies.count_ahead(task, claimed, by)
     circumstances = circumstances._replace(
-        pause_reason=words,
-        last_run=last_run,
-        is_age_order=by == BY_CREATED,
+        pause_reason=words, last_run=last_run, is_age_order=place.claim_order == BY_CREATED
     )
-    circumstances = _with_ahead(circumstances, ahead)
     if place.token_at is None:
         return circumstances, ()
     try:

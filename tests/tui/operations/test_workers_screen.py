@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
+from engine.index import backlog
 from engine.index.backlog import BacklogSummary
+from engine.index.reader import Reader
+from engine.locks.token_buckets import BucketState
 from engine.model import STALLED_KEY, WAITS_KEY, ConnectedWorker, Lease, State, Task
 from engine.monitor.run_forecast import ExpectedStart
 from engine.places.place import GroupFacts, Place, PlaceGroups, ServerState, WholeQueueFigures
+from engine.places.place_watcher import PlaceReadings
 from engine.store import Unavailable
 from tests.console_operator import ConsoleOperator, an_operator, words
 from tests.console_places import NOW, a_memory, a_place, a_stuck_lock, a_task, free
@@ -265,6 +269,30 @@ async def test_the_expected_start_of_a_task() -> None:
         await operator.until(lambda: live.lacks_worker)
         start = (await outlook(live, waits, NOW)).start
         assert start == ExpectedStart(None, "no worker running: 3, then W starts one")
+
+
+async def test_the_tasks_before_a_due_one_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its reason and its start are of the same count: in a long queue each takes a while."""
+    counted: list[float] = []
+
+    def count_ahead(reader: Reader, task: Task, now: float, by: str) -> dict[str, int]:
+        counted.append(now)
+        return {task.kind: 2}
+
+    monkeypatch.setattr(backlog, "count_ahead", count_ahead)
+    task = a_task(3)
+    limits = (BucketState(task.kind, 3, 5, None, 60),)
+    place = a_place(a_memory([task]), lock=lambda: AT_WORK)._replace(claim_order="created")
+    live = PlaceSession(place, lambda: NOW)
+    live.readings = PlaceReadings(tokens=limits)
+    try:
+        await live.inspector.start()
+        await live.inspector.scan_now()
+        known = await outlook(live, task, NOW)
+        assert known.circumstances is not None and known.circumstances.tasks_ahead == 2
+        assert counted == [NOW]
+    finally:
+        await live.close(keep_worker=False)
 
 
 async def test_the_expected_start_of_a_task_of_a_server() -> None:
