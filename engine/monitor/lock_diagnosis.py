@@ -220,5 +220,6 @@ def describe_drain_rate(due: int, per_second: float | None) -> str:
     if per_second is None:
         return "drain rate unknown (no earlier log)"
     found = forecast_runs({"": due + 1}, Pace(per_second=per_second, is_busy=True), 0.0)
-    duration = f", {format_rough_duration(found.seconds or 0.0)}" if due else ""
+    is_known = due and found.seconds is not None
+    duration = f", {format_rough_duration(found.seconds or 0.0)}" if is_known else ""
     return f"would drain at {format_rate(per_second)}{duration}"

@@ -270,7 +270,8 @@ def _count_retries(runs: Mapping[str, int], pace: Pace, number: int, period: flo
 
 def _terms(number: int, retries: int, period: float, rate: str) -> str:
     again = f", {retries:,} of them retries" if retries else ""
-    return f"{number + retries:,} x {format_seconds(round(period, 1))} at {rate}{again}"
+    rounded = round(period, 1) if period >= 1 else float(f"{period:.2g}")
+    return f"{number + retries:,} x {format_seconds(rounded)} at {rate}{again}"
 
 
 class ExpectedStart(NamedTuple):

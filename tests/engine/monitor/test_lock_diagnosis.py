@@ -114,4 +114,5 @@ def test_how_long_it_would_take() -> None:
         assert start_rate_before([a_run(NOW - seconds) for seconds in ago], NOW) is None
     assert lock_diagnosis.describe_drain_rate(182, 7.1) == "would drain at 7.1/s, 25s"
     assert lock_diagnosis.describe_drain_rate(0, 0.05) == "would drain at 3/min"
+    assert lock_diagnosis.describe_drain_rate(100, 0.0) == "would drain at 0.0/s"
     assert lock_diagnosis.describe_drain_rate(34, None).startswith("drain rate unknown")

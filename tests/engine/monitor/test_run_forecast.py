@@ -396,6 +396,10 @@ MIXED = Pace(
 
 @each(("pace", "ahead", "seconds", "words"), [
     (Pace((MAIL_LIMIT,)), {"mail": 157}, 790.0, "158 x 5s at 720/h"),
+    (Pace((MAIL_LIMIT._replace(per_hour=100_000, next=NOW),)), {"mail": 250}, 9.0,
+     "251 x 36ms at 100,000/h"),
+    (Pace((MAIL_LIMIT._replace(per_hour=7_200_000, next=NOW),)), {"mail": 10_000}, 5.0,
+     "10,001 x 0.0005s at 7,200,000/h"),
     (Pace((MAIL_LIMIT._replace(tokens=5),)), {"mail": 4}, 0.0, ""),
     (Pace((MAIL_LIMIT._replace(per_hour=0),)), {"mail": 4}, None, "rate limit is 0"),
     (Pace((MAIL_LIMIT._replace(paused=True),)), {"mail": 4}, None,
