@@ -69,7 +69,7 @@ AND (coalesce(created, 0), substr(id, 1, instr(id || '-', '-') - 1),
 _DUE_EARLIER = f"""
 SELECT kind, sum((coalesce(due, 0), coalesce(created, 0)) < (?1, ?2)),
     sum((coalesce(due, 0), coalesce(created, 0)) = (?1, ?2))
-FROM task {{how}} WHERE state={_PENDING} AND queue = ?3 AND {_IS_DUE}4
+FROM task {{how}} WHERE state={_PENDING} AND queue = ?3 AND coalesce(due, 0) <= ?4
 AND (coalesce(due, 0), coalesce(created, 0)) <= (?1, ?2) AND id <> ?5 GROUP BY kind"""
 _OTHERS_DUE = f"""
 SELECT kind, count(*) FROM task {{how}}

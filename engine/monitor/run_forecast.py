@@ -39,7 +39,7 @@ class Pace(NamedTuple):
     kinds: Mapping[str, KindFigures] = {}
     """Figures of the runs of each kind, as far as known."""
     per_second: float | None = None
-    """Runs that ended per second in the last minute, or since the task is due; None: unknown."""
+    """Runs that ended per second, over at most the last minute; None: unknown."""
     is_busy: bool = False
     """True if due tasks waited all that time: then the workers cannot do more."""
     slots: int = 1
@@ -151,21 +151,18 @@ def _with_own_tokens(
     limits: Mapping[str, BucketState],
     last: Collection[str],
 ) -> Mapping[str, int]:
-    """The runs that spend tokens of the limit of all kinds before the last one: those of another
-    kind only as fast as their own limit lets them run."""
+    """The runs that spend tokens of the limit of all kinds before the last one of the kinds `last`:
+    of another kind with a limit, only as many as that lets run until then."""
     if not shared.per_hour:
         return runs
-    spent = runs
+    others, spent = limits.keys() & runs.keys() - set(last), runs
     for _ in range(_MAX_ROUNDS):
         seconds = max(0, sum(spent.values()) - shared.tokens) * 3600 / shared.per_hour
-        spent = {
-            kind: number
-            if kind in last or kind not in limits
-            else min(
-                number, limits[kind].tokens + int(seconds * (limits[kind].per_hour or 0) / 3600)
-            )
-            for kind, number in runs.items()
+        allowed = {
+            kind: limits[kind].tokens + int(seconds * (limits[kind].per_hour or 0) / 3600)
+            for kind in others
         }
+        spent = {kind: min(number, allowed.get(kind, number)) for kind, number in runs.items()}
     return spent
 
 
