@@ -204,8 +204,8 @@ def _turn_wait(
 def _find_speed(
     first: Mapping[str, int], pace: Pace, kinds: Collection[str]
 ) -> tuple[int, float | None]:
-    """How many of the runs `first` the last run of `kinds` waits for, and how many of them are done
-    per second; None: unknown. If kinds keep others from slots, all that is claimed before it."""
+    """How many of the runs `first` are done before the last one of `kinds`, and how many a second;
+    None: unknown. If the kinds have slots of their own, those of the slowest one."""
     number = sum(first.values())
     figures = {kind: pace.kinds.get(kind, KindFigures(kind)) for kind in {*pace.kinds, *first}}
     known = {kind: it.run_p50 for kind, it in figures.items() if it.run_p50 is not None}
@@ -216,21 +216,25 @@ def _find_speed(
     if not counted or (pace.is_busy and not pace.per_second):
         return number, pace.per_second
     mean = sum(n * known.get(kind, 0.0) for kind, n in first.items()) / counted
-    rates = {kind: figures[kind].per_second_now or 0.0 for kind in known} if pace.is_busy else {}
+    rates = {kind: figures[kind].per_second_now or 0.0 for kind in known}
     used = sum(rate * known[kind] for kind, rate in rates.items())
     slots = max(pace.slots, used)
     # Of busy slots, what the runs do not use is the time between two of them.
-    between = (slots - used) / sum(rates.values()) if used else 0.0
+    between = (slots - used) / sum(rates.values()) if used and pace.is_busy else 0.0
     runs = {kind: known.get(kind, mean) + between for kind in first}
     own = {kind: min(slots, pace.own_slots.get(kind, slots)) for kind in {*first, *kinds}}
     last = [kind for kind in kinds if kind in first]
     if sum(own.values()) <= slots:
-        speeds = {kind: rates.get(kind) or own[kind] / runs[kind] for kind in last}
-        waits = ((first[kind], speed) for kind, speed in speeds.items())
+        able = {kind: own[kind] / runs[kind] for kind in last}
+        if pace.is_busy:
+            able |= {kind: rates[kind] for kind in last if rates.get(kind)}
+        waits = ((first[kind], max(able[kind], rates.get(kind, 0.0))) for kind in last)
         return max(waits, key=lambda each: each[0] / each[1], default=(0, None))
     work = {kind: n * runs[kind] for kind, n in first.items()}
     seconds = max([_shared_seconds(work, own, slots), *(work[kind] / own[kind] for kind in last)])
-    return number, number / seconds
+    until = {kind: min(n, round(own[kind] * seconds / runs[kind])) for kind, n in first.items()}
+    number = sum(until.values())
+    return number, number / seconds if number else None
 
 
 def _shared_seconds(work: Mapping[str, float], own: Mapping[str, float], slots: float) -> float:

@@ -414,7 +414,8 @@ MIXED = Pace(
     (MIXED, {"feed": 100}, 250.0, "100 at 0.4/s"),
     (MIXED._replace(own_slots={"mail": 3, "feed": 1}), {"mail": 40, "feed": 100}, 5.0,
      "40 at 8.0/s"),
-    (MIXED._replace(own_slots={"feed": 1}), {"mail": 48, "feed": 100}, 8.0, "148 at 18.5/s"),
+    (MIXED._replace(own_slots={"feed": 1}), {"mail": 48, "feed": 100}, 8.0, "49 at 6.1/s"),
+    (MIXED._replace(own_slots={"feed": 1}), {"feed": 100}, 0.0, ""),
     (Pace(timer_seconds=300.0, timer_at=NOW + 60), {"feed": 2}, 660.0,
      "3 x 5m at one each run of the timer"),
 ])  # fmt: skip
