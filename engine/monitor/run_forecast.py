@@ -224,7 +224,7 @@ def _find_speed(
     runs = {kind: known.get(kind, mean) + between for kind in first}
     own = {kind: min(slots, pace.own_slots.get(kind, slots)) for kind in {*first, *kinds}}
     last = [kind for kind in kinds if kind in first]
-    if sum(own.values()) <= slots:
+    if sum(own.values()) <= slots and (pace.is_busy or len(first) > 1):
         able = {kind: own[kind] / runs[kind] for kind in last}
         if pace.is_busy:
             able |= {kind: rates[kind] for kind in last if rates.get(kind)}
@@ -234,7 +234,9 @@ def _find_speed(
     seconds = max([_shared_seconds(work, own, slots), *(work[kind] / own[kind] for kind in last)])
     until = {kind: min(n, round(own[kind] * seconds / runs[kind])) for kind, n in first.items()}
     number = sum(until.values())
-    return number, number / seconds if number else None
+    if not number:
+        return 0, None
+    return number, max(number / seconds, 0.0 if pace.is_busy else pace.per_second or 0.0)
 
 
 def _shared_seconds(work: Mapping[str, float], own: Mapping[str, float], slots: float) -> float:
