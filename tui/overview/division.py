@@ -40,6 +40,8 @@ class PaneNeeds(NamedTuple):
     """Places with a graph on a wall."""
     filler: str = ""
     """The pane at the right that gets what is left; "" for the last one."""
+    places: int = 0
+    """Those among the rows of queues: each has a line before other panes share the rest."""
 
 
 class OverviewFrame(NamedTuple):
@@ -107,7 +109,8 @@ def divide_screen(width: int, height: int, needs: PaneNeeds) -> OverviewFrame:
     most_alerts = 2 if height < 22 else 6 if height < HIGH_LINES else height // 5
     alerts = border + max(1, min(needs.alerts, most_alerts))
     height_below = height - 3 - alerts  # header, next step, hints
-    listed = border + 1 + min(max(needs.queues, 1), max(1, (height_below - 2 * border) // 3))
+    third = max(1, (height_below - 2 * border) // 3, min(needs.places, height_below // 2 - border))
+    listed = border + 1 + min(max(needs.queues, 1), third)
     free = height_below - listed
     log = border + (12 if wall else 3 if wide else 2)
     log = log if free - log >= MIN_AGE_LINES + border else min(log, max(0, free))

@@ -320,6 +320,7 @@ class OverviewPanes:
             sides=self._lines_needed(sides, is_wall=data.is_wall),
             graphs=len(painters.graph_places(parts.sessions, data.selected)),
             filler="" if data.is_wall else GRAPH,
+            places=len(parts.sessions),
         )
         # What is painted later keeps its lines until then.
         fields = {AGES: "ages", KINDS: "kinds", OTHER_AGES: "other_ages"}
@@ -332,7 +333,7 @@ class OverviewPanes:
         self._show_alerts(parts, width - boxed)
         queues = painters.queue_rows(parts, left_width, self._drawn_rows)
         queues = queues if frame.inside(frame.queues) > 1 else queues._replace(head=())
-        places = Frame("Queues", amount=f"{len(parts.sessions)}")
+        places = Frame("Queues", amount=self._queue_amount(parts, queues))
         if frozen is not None:
             room = left_width - cells_of(f"{places.name} {places.amount}") - FRAME_ENDS_CELLS
             right = draw_time_line(frozen.line, frozen.at, frozen.since, room)
@@ -395,15 +396,27 @@ class OverviewPanes:
     def _show_rows(
         self, parts: OverviewParts, name: str, words: Frame, pane_rows: PaneRows
     ) -> None:
-        """Show rows in a pane; one without rows loses the cursor."""
-        part = self.rows[name]
+        """Show rows in a pane; one without rows loses the cursor. A pane of the right shows its
+        first rows while it has not the cursor, those of the kinds too."""
+        part, focused = self.rows[name], parts.focus.pane == name
         if not pane_rows.rows:
             part.activate(False)
+        part.rests_at_top = name in (KINDS, *WALL_PANES)
+        if name in WALL_PANES:
+            lines, width = self.frame.inside(self._heights[part]), part.size.width
+            pane_rows = pane_rows.fitted(lines, width, starts_at_top=not focused)
         part.show_rows(
             [Choice(row.key, row.line) for row in pane_rows.rows], pane_rows.head, pane_rows.foot
         )
-        part.show_frame(words, focused=parts.focus.pane == name)
+        part.show_frame(words, focused=focused)
         parts.focus.set_targets(name, {row.key: row.target for row in pane_rows.rows})
+
+    def _queue_amount(self, parts: OverviewParts, queues: PaneRows) -> str:
+        """How many places there are, and how many rows of places and queues are not on screen."""
+        room = self.frame.inside(self.frame.queues) - len(queues.head)
+        hidden = len(queues.rows) - room
+        key = "j" if parts.focus.pane == QUEUES else "Tab"
+        return f"{len(parts.sessions)}" + (f", +{hidden} rows: {key}" if hidden > 0 else "")
 
     def _show_alerts(self, parts: OverviewParts, width: int) -> None:
         """The alerts; until the operator chooses a pane, they have the cursor if there are any."""

@@ -36,7 +36,17 @@ from tui.text import keys
 from tui.text.frames import Frame
 from tui.text.glyphs import SPARKS
 from tui.text.graphs import bar, resample
-from tui.text.lines import Line, Run, cells_of, cut_line, fit_text, fold_text, join_ends, merge_runs
+from tui.text.lines import (
+    Line,
+    Run,
+    cells_of,
+    cut_line,
+    fit_text,
+    fold_text,
+    join_ends,
+    merge_runs,
+    width_of,
+)
 from tui.text.lock import ALARMING_VERDICTS, verdict_style
 from tui.text.styles import STILL_LOOKS
 from tui.text.times import format_age
@@ -124,11 +134,31 @@ class PaneRows(NamedTuple):
     rows: Sequence[PaneRow] = ()
     head: Sequence[Line] = ()
     foot: Sequence[Line] = ()
+    spare: Sequence[Line] = ()
+    """Lines below the foot that are shown only where all rows have room."""
 
     @property
     def height(self) -> int:
         """The lines that it asks for."""
-        return len(self.head) + min(len(self.rows), MAX_ROWS) + len(self.foot)
+        rows = min(len(self.rows), MAX_ROWS)
+        return len(self.head) + rows + len(self.foot) + len(self.spare)
+
+    def fitted(self, lines: int, width: int, *, starts_at_top: bool) -> PaneRows:
+        """The pane in so many lines: spare ones as far as the rows leave room. `starts_at_top`:
+        it does not scroll, so only the first rows are kept, and the last line counts the others;
+        if it is the only line, at its end."""
+        room = max(1, lines - len(self.head) - len(self.foot))
+        foot = [*self.foot, *self.spare[: max(0, room - len(self.rows))]]
+        fitted = self._replace(foot=foot, spare=())
+        if not starts_at_top or len(self.rows) <= room:
+            return fitted
+        kept, more = self.rows[: max(1, room - 1)], len(self.rows) - max(1, room - 1)
+        words: Line = ((f"  +{more:,} more", "muted"),)
+        if room > 1:
+            return fitted._replace(rows=kept, foot=[words, *foot])
+        first = kept[0]
+        line = (*cut_line(first.line, max(0, width - width_of(words))), *words)
+        return fitted._replace(rows=[first._replace(line=line)])
 
 
 TARGET_STEPS: Mapping[str, str] = {
@@ -233,18 +263,19 @@ def _transport_pane(data: OverviewData, width: int) -> PaneRows:
             foot.append(((f"  +{more:,} more: 6 lists them", "muted"),))
     transports = () if sending is None else sending.transports
     faults = [one for transport in transports for one in transport.faults]
+    spare: list[Line] = []
     if data.is_wall and faults:
         faults.sort(key=lambda one: -one.times)
         most = faults[0].times
-        foot.append(cut_line((("  errors of the last hour, grouped", "muted"),), width))
+        spare.append(cut_line((("  errors of the last hour, grouped", "muted"),), width))
         for fault in faults[:MAX_FAULTS]:
             runs: Line = (
                 (f"  {fit_count(fault.times, 4):>4} ", ""),
                 (bar(fault.times / most, 3), "muted"),
                 (f" {safe_line(fault.example)}", ""),
             )
-            foot.append(cut_line(runs, width))
-    return PaneRows(rows, () if rows else lines, foot)
+            spare.append(cut_line(runs, width))
+    return PaneRows(rows, () if rows else lines, foot, spare)
 
 
 def _transport_frame(data: OverviewData) -> Frame:
@@ -334,8 +365,9 @@ def _lock_pane(data: OverviewData, width: int) -> PaneRows:
             none = session.place.no_lock if session.place.has_leases else "no lock"
             line = _lock_line(lead, lock, none, data.now, width)
         pane = keys.LOCKS if session.place.has_leases else keys.LOCK
-        rows.append(PaneRow(f"{session.number}", line, Target(pane, session.number)))
-    return PaneRows(rows)
+        row = PaneRow(f"{session.number}", line, Target(pane, session.number))
+        rows.append((not (is_alarming or moment.queue.unavailable), row))
+    return PaneRows([row for _, row in sorted(rows, key=lambda one: one[0])])
 
 
 def _lock_line(lead: Line, lock: LockEvidence | None, none: str, now: float, width: int) -> Line:
@@ -411,20 +443,27 @@ def _place_pane(data: OverviewData, width: int) -> PaneRows:
                 (wrong, "warn"),
             )
             line = join_ends(left, (_metrics_cell(session, data.now),), width)
-        rows.append(PaneRow(f"{session.number}", line, Target(keys.LIST, session.number)))
-    return PaneRows(rows, foot=_host_lines(data.sessions, room, width))
+        row = PaneRow(f"{session.number}", line, Target(keys.LIST, session.number))
+        rows.append((not (latest.unavailable or latest.problems), row))
+    rows.sort(key=lambda one: one[0])
+    hosts = _host_lines(data.sessions, width)
+    full = [line for line in hosts if line[-1][1] == "warn"]
+    others = [line for line in hosts if line not in full]
+    return PaneRows([row for _, row in rows], foot=full, spare=others)
 
 
-def _host_lines(sessions: Sequence[PlaceSession], room: int, width: int) -> list[Line]:
+def _host_lines(sessions: Sequence[PlaceSession], width: int) -> list[Line]:
     """How full each disk with tasks is, and the load of the host; a disk that is not the only one
     has the name of its first place."""
     known = [
         (session.name, one) for session in sessions if (one := session.readings.host) is not None
     ]
     disks = {one.device: (name, one) for name, one in reversed(known)}
+    several = len(disks) > 1
+    room = max((cells_of(f"disk of {name}") for name, _ in disks.values() if several), default=4)
     lines = [
         _gauge_line(
-            fit_text("disk" if len(disks) == 1 else f"disk of {name}", room),
+            fit_text(f"disk of {name}" if several else "disk", room),
             share := one.used_bytes / max(1, one.total_bytes),
             f"{share:.0%} of {format_bytes(one.total_bytes)}",
             "warn" if share >= FULL_DISK else "",

@@ -44,6 +44,8 @@ class Picker(Painted, can_focus=True):
         self._painted: dict[int, Line] = {}
         self.is_active = True
         """False if another pane has the cursor."""
+        self.rests_at_top = False
+        """The first row is the one of the cursor while another pane has it."""
 
     @property
     def key(self) -> str:
@@ -70,6 +72,8 @@ class Picker(Painted, can_focus=True):
     ) -> None:
         """Show these rows, between lines that do not scroll."""
         before, selected_rows = self.key, self._rows[self._at : self._at + 1]
+        if rests := self.rests_at_top and not self.is_active:
+            self._at, selected_rows = 0, ()
         self._head, self._rows, self._foot = tuple(head), tuple(rows), tuple(foot)
         keys = [row.key for row in self._rows]
         at = next((keys.index(row.key) for row in selected_rows if row.key in keys), -1)
@@ -82,7 +86,7 @@ class Picker(Painted, can_focus=True):
             self._rows = (*self._rows[: self._at], *selected_rows, *self._rows[self._at :])
         self._scroll_to_cursor()
         self._paint()
-        if self.key != before:
+        if self.key != before and not rests:
             self.post_message(self.CursorMoved())
 
     def select_key(self, key: str) -> None:

@@ -74,8 +74,10 @@ from tui.overview.parts import AGES, ALERTS, QUEUES
 from tui.overview.place_lines import PlaceLine
 from tui.overview.reads import EventCounts, OverviewReads, count_events
 from tui.overview.screen import OverviewScreen
+from tui.overview.side_panes import PaneRow, PaneRows
 from tui.queue.screen import QueueScreen
 from tui.screens.rows_parts import ROW_HAS_LEFT
+from tui.screens.target import Target
 from tui.task.screen import TaskScreen
 from tui.text import keys, table
 from tui.text.frames import share_lines
@@ -225,6 +227,13 @@ async def test_only_the_clock_is_painted_where_nothing_happens(
 
         assert [y for y, line in enumerate(before) if line != after[y]] == [0]
         await paint_while_removed(screen_of(operator))
+
+
+def test_each_place_has_a_line_before_ages_and_log_share_the_rest() -> None:
+    """At 80x24 five places with six alerts are all on screen, their queues after them."""
+    for alerts, queues in product(range(9), range(5, 12)):
+        parts = divide_screen(80, 24, PaneNeeds(queues, alerts, 9, places=5))
+        assert parts.inside(parts.queues) - 1 >= 5 and parts.log
 
 
 # Alerts
@@ -747,6 +756,62 @@ async def test_a_wall_shows_all_places(spool: Path, empty: Path) -> None:
         disks[empty] = disk._replace(device=2, used_bytes=95_000)
         put_file(empty, a_task(1))  # a quiet place is read less often
         await operator.sees("95% of 100.0 kB", "38% of")
+
+
+async def test_a_pane_without_the_cursor_shows_its_first_rows_and_counts_the_others(
+    tmp_path: Path,
+) -> None:
+    """Rows that come above the first one are seen: the pane stays at its first row, and the last
+    line counts the rest. With the cursor it scrolls from its first row, as all rows are in it."""
+    spools = [tmp_path / f"spool-{n}" for n in range(2)]
+    for n, root in enumerate(spools):
+        dead = [a_task(9, State.DEAD, error="550 first one")] * (not n)
+        make_spool(root, [a_task(1), *dead])
+    places = [disk_place(root) for root in spools]
+    async with an_operator(*places, first=keys.OVERVIEW, size=(200, 60)) as operator:
+        await operator.sees("550 first one")
+        errors = [letter * 5 for letter in "abcdefghijlmnopqrstuk"]
+        dead = [error for error in errors for _ in range(7 if error == "kkkkk" else 2)]
+        for n, error in enumerate(dead):
+            put_file(spools[1], a_task(100 + n, State.DEAD, error=f"451 busy {error}"))
+        clock_of(operator).now += 60
+        clusters = screen_of(operator).panes.rows["clusters"]
+
+        def shown() -> list[str]:
+            return words([row.line for row in clusters.rows]).splitlines()
+
+        await operator.until(lambda: "kkkkk" in shown()[0])
+        assert "451 busy kkkkk" in operator.text and "550 first one" not in operator.text
+        (hidden,) = re.findall(r"\+(\d+) more", operator.text)
+        assert len(shown()) + int(hidden) == len(errors) + 1
+        await focus(operator, "clusters")
+        await operator.until(lambda: len(shown()) == len(errors) + 1)
+        assert clusters.key == clusters.rows[0].key
+        await operator.press("G")
+        await operator.sees("550 first one")
+
+
+@each(
+    ("rows", "lines", "is_at_top", "shown"),
+    [
+        (3, 6, True, "r0 r1 r2 foot s0 s1"),
+        (3, 5, True, "r0 r1 r2 foot s0"),
+        (4, 5, True, "r0 r1 r2 r3 foot"),
+        (5, 5, True, "r0 r1 r2 +2_more foot"),
+        (3, 2, True, "r0_+2_more foot"),
+        (5, 5, False, "r0 r1 r2 r3 r4 foot"),
+    ],
+)
+def test_spare_lines_go_before_rows_do(rows: int, lines: int, is_at_top: bool, shown: str) -> None:
+    """A pane that does not scroll keeps its first rows, and counts those that it has no line for;
+    lines that are not rows are dropped first."""
+    target = Target(keys.LIST, 1)
+    made = [PaneRow(f"{n}", ((f"r{n}", ""),), target) for n in range(rows)]
+    pane = PaneRows(made, (), [(("foot", ""),)], [(("s0", ""),), (("s1", ""),)])
+    fitted = pane.fitted(lines, 11, starts_at_top=is_at_top)
+    all_lines = [*(row.line for row in fitted.rows), *fitted.foot]
+    texts = ["_".join(words([line]).split()) for line in all_lines]
+    assert texts == shown.split()
 
 
 def test_the_disk_of_a_path_that_is_missing_is_unknown(tmp_path: Path) -> None:
