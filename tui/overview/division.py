@@ -17,6 +17,7 @@ MIN_AGE_LINES = 5
 """Lines of the smallest age table: titles, total, two names or the others, the sentence below."""
 MAX_AGE_LINES = 12
 """Maximum height of the age table; lines beyond it go to the log."""
+NO_TABLE = -1
 MIN_GRAPH_LINES = 10
 MAX_GRAPHS = 4
 """Places with a graph on a wall."""
@@ -28,7 +29,7 @@ class PaneNeeds(NamedTuple):
     queues: int = 0
     alerts: int = 0
     ages: int = 0
-    """Rows with names, total and others."""
+    """Rows with names, total and others; `NO_TABLE` for a line only that says why there is none."""
     outlook: int = 0
     """Lines of forecast and rate limits."""
     kinds: int = 0
@@ -148,6 +149,8 @@ def divide_screen(width: int, height: int, needs: PaneNeeds) -> OverviewFrame:
 
 
 def _age_lines(rows: int, free: int, border: int) -> int:
+    if rows == NO_TABLE:
+        return min(free, border + 1)
     lines = min(free, border + max(MIN_AGE_LINES, min(rows + 2, MAX_AGE_LINES)))
     return lines if lines >= MIN_AGE_LINES + border else 0
 

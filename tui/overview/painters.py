@@ -29,8 +29,16 @@ from tui.text.times import format_clock
 
 
 def hints(parts: OverviewParts) -> Iterable[Hint]:
-    """The keys; those that need live data stay while the screen is frozen, grey."""
-    return hints_of(ROWS, parts, stays={row.key.action for row in ROWS})
+    """The keys; those that need live data stay while the screen is frozen, grey, behind the keys
+    that go on in time."""
+    known = hints_of(ROWS, parts, stays={row.key.action for row in ROWS})
+    if parts.freeze.time is None:
+        return known
+    return [*FROZEN_HINTS, *(hint for hint in known if hint.shown != FROZEN_HINTS[0].shown)]
+
+
+FROZEN_HINTS = Hint("p", "live"), Hint(", .", "step"), Hint("< >", "alerts")
+"""The first keys of a frozen screen."""
 
 
 def top_context(parts: OverviewParts) -> ConsoleContext:

@@ -16,7 +16,7 @@ from engine.text.times import format_rough_duration
 from tui.overview import age_lines as view
 from tui.overview import painters, side_panes, snapshot
 from tui.overview.age_lines import AgeCell
-from tui.overview.division import MAX_GRAPHS, OverviewFrame, PaneNeeds, divide_screen
+from tui.overview.division import MAX_GRAPHS, NO_TABLE, OverviewFrame, PaneNeeds, divide_screen
 from tui.overview.freeze import (
     NOTHING_LOGGED,
     NOTHING_RUN,
@@ -268,8 +268,13 @@ class OverviewPanes:
             **dict(zip(self.graphs, graphs, strict=False)),
         }
 
-    def _lines_needed(self, sides: Mapping[str, PaneRows], *, is_wall: bool) -> dict[str, int]:
+    def _lines_needed(
+        self, sides: Mapping[str, PaneRows], *, is_wall: bool, is_past: bool
+    ) -> dict[str, int]:
+        """The lines of the panes at the right; those of the past do not count later."""
         needed = {} if is_wall or not sides else {GRAPH: GRAPH_LINES}
+        if is_past:
+            return needed | {name: pane_rows.height for name, pane_rows in sides.items()}
         for name, pane_rows in sides.items():
             needed[name] = max(pane_rows.height, self.needed.get(name, 0))
         self.needed = needed
@@ -305,7 +310,7 @@ class OverviewPanes:
             kinds = with_unknown_places(kinds, late, NOTHING_RUN, left_width)
         outlook = snapshot.outlook_lines(data.moment, left_width, brief=not sized.is_wide)
         outlook = [] if data.is_wall else outlook  # it has a pane for all places
-        other = painters.other_place(parts, data) if data.is_wall else None
+        other = painters.other_place(parts, data) if data.is_wall and past is None else None
         now, turns, before = parts.clock(), self._turns, self._sizes()
         turns.begin(
             0.0 if frozen is not None else parts.context.pane_seconds(), now, parts.focus.pane
@@ -313,11 +318,11 @@ class OverviewPanes:
         needs = PaneNeeds(
             count_rows(moment.queue for moment in parts.snapshots),
             len(parts.alerts),
-            painters.age_rows(parts.table),
+            painters.age_rows(parts.table) if past is None else NO_TABLE,
             outlook=len(outlook),
             kinds=kinds.height - 1,  # below the titles
             other_ages=0 if other is None else painters.age_rows(parts.reads.of(other)),
-            sides=self._lines_needed(sides, is_wall=data.is_wall),
+            sides=self._lines_needed(sides, is_wall=data.is_wall, is_past=past is not None),
             graphs=len(painters.graph_places(parts.sessions, data.selected)),
             filler="" if data.is_wall else GRAPH,
             places=len(parts.sessions),
@@ -342,7 +347,7 @@ class OverviewPanes:
         if turns.takes(AGES, now):
             self._show_ages(parts, left_width)
         if other is not None and turns.takes(OTHER_AGES, now):
-            self._show_other_ages(other, None if past else parts.reads.of(other), left_width)
+            self._show_other_ages(other, parts.reads.of(other), left_width)
         self._show(OUTLOOK, Frame("Outlook"), outlook)
         room, amount = frame.inside(frame.kinds) - 1, kinds_frame.amount  # below the titles
         if amount and room < int(amount):

@@ -646,7 +646,7 @@ ONLY_COUNTS, LOG_TOO_SHORT = "only counts recorded", "log not read so far back"
 
 def unknown_then_line(why: str, later: float, name: str = "") -> Line:
     """Why values of a past time are unknown, and how many seconds later they are known."""
-    return ((f"  {name}{why}; known {format_duration(later)} later", "muted"),)
+    return ((f"  {name}{why}; known in {format_duration(later)} (.)", "muted"),)
 
 
 def side_rows(data: OverviewData, width: int, later: float) -> dict[str, PaneRows]:

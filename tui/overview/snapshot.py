@@ -40,7 +40,7 @@ from tui.session.place_session import (
 )
 from tui.session.worker_rows import kind_figures
 from tui.text.header import Totals
-from tui.text.lines import UNKNOWN_RUN, Line, cut_line, parts_that_fit, width_of
+from tui.text.lines import UNKNOWN_RUN, Line, cells_of, cut_line, parts_that_fit, width_of
 from tui.text.task_row import time_fields, with_times
 from tui.text.times import format_time_with_age
 
@@ -228,21 +228,16 @@ def totals(snapshots: Sequence[PlaceSnapshot]) -> Totals | None:
 # As lines
 
 
-STEP_KEYS: Line = ((" , back  . forward  < > alerts  p live", "muted"),)
-
-
 def freeze_notice(at: float, now: float, selected: PlaceSnapshot, width: int) -> Line:
-    """Freeze notice: time shown and recording process; the keys if they fit."""
+    """Freeze notice: time shown and recording process."""
     recorded = selected.recorded
     when = f" at {_time(at, now)}, {format_duration(now - at)} ago"
     lead: Line = (("Alerts", "title"), (when, "strong"))
     if isinstance(recorded, MissingSpan):
-        notice: Line = (*lead, (f": {describe_gap(recorded, now)}", "warn"))
-    else:
-        name = "" if recorded is None else recorded.by
-        notice = (*lead, (f", recorded by {safe_line(name)}" if name else "", "muted"))
-    room = width_of(notice) + width_of(STEP_KEYS) <= width
-    return (*notice, *STEP_KEYS) if room else notice
+        return cut_line((*lead, (f": {describe_gap(recorded, now)}", "warn")), width)
+    name = "" if recorded is None else recorded.by
+    by = f", recorded by {safe_line(name)}" if name else ""
+    return (*lead, (by, "muted")) if width_of(lead) + cells_of(by) <= width else lead
 
 
 def shown_time_line(at: float, now: float) -> Line:

@@ -765,14 +765,14 @@ async def test_a_pane_without_the_cursor_shows_its_first_rows_and_counts_the_oth
     line counts the rest. With the cursor it scrolls from its first row, as all rows are in it."""
     spools = [tmp_path / f"spool-{n}" for n in range(2)]
     for n, root in enumerate(spools):
-        dead = [a_task(9, State.DEAD, error="550 first one")] * (not n)
-        make_spool(root, [a_task(1), *dead])
+        first = [a_task(9, State.DEAD, error="550 first one")] * (not n)
+        make_spool(root, [a_task(1), *first])
     places = [disk_place(root) for root in spools]
     async with an_operator(*places, first=keys.OVERVIEW, size=(200, 60)) as operator:
         await operator.sees("550 first one")
         errors = [letter * 5 for letter in "abcdefghijlmnopqrstuk"]
-        dead = [error for error in errors for _ in range(7 if error == "kkkkk" else 2)]
-        for n, error in enumerate(dead):
+        deaths = [error for error in errors for _ in range(7 if error == "kkkkk" else 2)]
+        for n, error in enumerate(deaths):
             put_file(spools[1], a_task(100 + n, State.DEAD, error=f"451 busy {error}"))
         clock_of(operator).now += 60
         clusters = screen_of(operator).panes.rows["clusters"]

@@ -38,6 +38,11 @@ def test_the_printed_rates_are_over_one_time() -> None:
     head, top, *_ = words(flow_graph(series, 60, 10, latest)).splitlines()
     assert [*head.replace(KEY, "").split()] == ["in", "2.1", "out", "2.5", "died", "0.4", "/s"]
     assert float(top.split()[0]) >= 2.5
+    # Beside a slow one each has its own unit, and the plot still that of its axis.
+    latest = LatestFlow(Rates(2.1, 0.0), 5 / 60, 46)
+    head, *_ = words(flow_graph(series, 60, 10, latest)).splitlines()
+    rates = ["in", "2.1/s", "out", "0.0/s", "died", "5/min"]
+    assert [*head.replace(KEY, "").split()] == [*rates, "/s"]
 
 
 @each("rows", [2, GRAPH_ROWS])
