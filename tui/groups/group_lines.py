@@ -25,8 +25,9 @@ from tui.text.times import format_minutes, format_time_with_age
 
 NO_NAME = "(none)"
 
-BAR_CELLS = 6
-"""Cells of the bar of a group; the largest group fills it."""
+BAR_TITLE, BAR_CELLS = "SHARE", 6
+"""Title and cells of the bar of a group; the largest group fills it. A narrow table drops it before
+a count."""
 
 STATE_FILLS, OTHER_FILL = {State.PENDING: FULL_CELL, State.ACTIVE: "▓", State.DEAD: "▒"}, "░"
 """Fill of each state's part of a bar: parts are told apart without colours, too."""
@@ -75,7 +76,12 @@ def group_table(
     columns: list[Column[TaskGroup]] = [
         Column(title.upper(), max(len(title), min(longest, room)), name),
         Column("ALL", 5, lambda group: (fit_count(group.total, 5), "strong"), right=True),
-        Column("", BAR_CELLS, lambda group: [*state_bar(group, most, BAR_CELLS)]),
+        Column(
+            BAR_TITLE,
+            BAR_CELLS,
+            lambda group: [*state_bar(group, most, BAR_CELLS)],
+            rank=2 + len(used),
+        ),
         *map(count_column, used),
     ]
     if is_wide and any(group.payloads is not None for group in groups):
@@ -150,6 +156,20 @@ def state_bar(group: TaskGroup, most: int, width: int) -> Line:
             part = text[begin:end] if fill == FULL_CELL else fill * (end - begin)
             runs.append((part, BAR_LOOKS.get(state, "muted")))
     return (*runs, (text[filled:], ""))
+
+
+def bar_legend(head: Line, states: Mapping[State, str]) -> str:
+    """What the signs of the bars mean: `█ pending  ▓ work  ▒ DLQ`; "" if a table with these titles
+    has no bars."""
+    if not any(BAR_TITLE in text for text, _ in head):
+        return ""
+    own = [
+        f"{STATE_FILLS[state]} {state_name(states[state])}"
+        for state in states
+        if state in STATE_FILLS
+    ]
+    others = [f"{OTHER_FILL} others"] if len(own) < len(states) else []
+    return "  ".join([*own, *others])
 
 
 def detail_lines(

@@ -332,6 +332,7 @@ class TaskGroups(GroupParts[TaskGroup]):
 
     noun, none = "group", "no tasks match"
     _latest = GroupsRead()
+    _legend = ""
 
     def __init__(
         self,
@@ -407,7 +408,7 @@ class TaskGroups(GroupParts[TaskGroup]):
         right: Line = ((f"filter {fit_text(safe_line(text), 20).strip()}  ", "key"),)
         tabs = view.tabs_line(table, self.session.place.group_titles)
         right = (*(right if text else ()), *tabs)
-        return Frame("Groups", "", amount if self.is_known else UNKNOWN, right)
+        return Frame("Groups", "", amount if self.is_known else UNKNOWN, right, self._legend)
 
     def details_frame(self, below: int) -> Frame:
         group = self.selected
@@ -424,6 +425,7 @@ class TaskGroups(GroupParts[TaskGroup]):
             title=self._title,
             facts=facts,
         )
+        self._legend = view.bar_legend(head, self.session.inspector.states)
         rows = self.choices(lines)
         below = view.others_line(table, width)
         return ShownRows(head, rows, below + view.unread_line(table, self.session.place, width))

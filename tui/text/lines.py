@@ -54,6 +54,18 @@ def fit_text_end(text: str, width: int) -> str:
     return fit_text(MORE + ending, width) if width > 0 else ""
 
 
+def fit_text_middle(text: str, width: int) -> str:
+    """The text in exactly `width` cells, cut in its middle: hosts differ at their start or port."""
+    if cells_of(text) <= width:
+        return fit_text(text, width)
+    end = (width - 1) // 2
+    return (
+        fit_text(text, width - end) + fit_text_end(text, end + 1)[1:]
+        if end
+        else fit_text(text, width)
+    )
+
+
 def parts_that_fit(parts: Iterable[Line], width: int) -> Line:
     """As many parts as fit without cutting one: half a number would read as another number."""
     runs: list[Run] = []

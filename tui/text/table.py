@@ -17,6 +17,7 @@ from tui.text.lines import (
     cut_line,
     fit_text,
     fit_text_end,
+    fit_text_middle,
     merge_runs,
     width_of,
 )
@@ -72,6 +73,8 @@ class Column(NamedTuple, Generic[R]):
     """Minimum width of the table in cells; a narrower one lacks the column."""
     keeps_end: bool = False
     """Cut a long text at its front, not at its end."""
+    keeps_both: bool = False
+    """Cut a long text in its middle."""
     order: str = ""
     """Order of the index (`engine.index`) that sorts by this column."""
     is_age: bool = False
@@ -92,6 +95,8 @@ class Column(NamedTuple, Generic[R]):
         text, style = content
         if style.startswith("chip"):  # its ground ends with the word
             return cut_line((content,), self.width)
+        if self.keeps_both:
+            return ((fit_text_middle(text, self.width), style),)
         if self.keeps_end:
             return ((fit_text_end(text, self.width), style),)
         return ((fit_text(text, self.width, self.right), style),)

@@ -24,7 +24,7 @@ from tui.text.lines import (
     Run,
     cells_of,
     fact_lines,
-    fit_text,
+    fit_text_middle,
     heading_line,
     join_ends,
 )
@@ -114,16 +114,21 @@ def _probe(destination: Destination, now: float) -> Run:
     return (format_minutes(until_probe), "") if until_probe > 0 else ("now", "warn")
 
 
+def short_origin(origin: str) -> str:
+    """The host and port of a destination, safe to show: what tells two apart."""
+    return safe_line(origin.removeprefix("https://").removeprefix("http://"))
+
+
 def brief_lines(listed: Sequence[SeenDestination], now: float, width: int) -> list[Line]:
     """A short line for each: name, state, why, and the tasks that wait and that failed."""
-    names = [safe_line(one.destination.origin.removeprefix("https://")) for one in listed]
+    names = [short_origin(one.destination.origin) for one in listed]
     room = max(8, min(width // 2, max(map(cells_of, names), default=0)))
     lines: list[Line] = []
     for one, name in zip(listed, names, strict=True):
         why, tasks, numbers = describe_why(one, now), one.tasks, UNKNOWN
         state_part: Line = (
             ("! " if one.state is DestinationState.UNHEALTHY else "  ", "error"),
-            (f"{fit_text(name, room)} ", ""),
+            (f"{fit_text_middle(name, room)} ", ""),
             state_run(one),
             (f" {why}" if why else "", "muted"),
         )
@@ -161,7 +166,7 @@ def detail_lines(
     rows.append(("last sent", (_when(destination.last_success, now, "never"), "")))
     rows.append(("last failed", (_when(destination.last_failure, now, "never"), "")))
     rows += _task_rows(tasks, tasks_unknown, now)
-    rows += [(label, (print_, "accent")) for label, print_ in fingerprints(destination)]
+    rows += [(label, (print_, "muted")) for label, print_ in fingerprints(destination)]
     facts = [(label, safe_line(text)) for label, (text, _) in rows]
     return fact_lines(facts, width, LABEL_CELLS, {label: r[1] for label, r in rows if r[1]})
 

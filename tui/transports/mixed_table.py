@@ -48,7 +48,7 @@ def _destination_row(one: SeenDestination, now: float) -> SendingRow:
     is_wrong = one.state is DestinationState.UNHEALTHY
     needs = is_wrong or one.can_recover or one.state is DestinationState.BLOCKED
     rank = 0 if needs else 1 if one.state is DestinationState.OK else 2
-    name, state = safe_line(origin.removeprefix("https://")), destination_lines.state_run(one)
+    name, state = destination_lines.short_origin(origin), destination_lines.state_run(one)
     cells = destination_lines.cells(one, now)
     return SendingRow(origin, name, state, is_wrong=is_wrong, rank=rank, cells=cells)
 
@@ -99,7 +99,7 @@ def _cell(title: str) -> Callable[[SendingRow], Run]:
 
 
 COLUMNS: tuple[Column[SendingRow], ...] = (
-    Column("SENT TO OR BY", 13, lambda row: (row.name, "strong"), most=34),
+    Column("SENT TO OR BY", 13, lambda row: (row.name, "strong"), most=34, keeps_both=True),
     Column("STATE", 11, lambda row: row.state),
     Column("WAIT", 5, _cell("WAIT"), right=True, least=50),
     Column("FAILED", 6, _cell("FAILED"), right=True, least=40),

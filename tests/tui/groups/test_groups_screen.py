@@ -26,9 +26,10 @@ from tests.console_places import (
     some_tasks,
 )
 from tests.nftban_queues import Run
+from tests.tables import each
 from tests.tui.asked_screen import AskedRowsScreen
 from tui.groups import group_lines
-from tui.groups.group_lines import group_table, group_values
+from tui.groups.group_lines import bar_legend, group_table, group_values
 from tui.groups.parts import GroupParts, TaskGroups
 from tui.groups.screen import GROUP_ROWS, GroupsScreen
 from tui.overview.screen import OverviewScreen
@@ -73,8 +74,8 @@ async def test_a_line_is_a_group() -> None:
     async with groups(mails(), size=(200, 60)) as operator:
         for width, height in ((200, 60), (120, 40), (80, 24)):
             await operator.pilot.resize_terminal(width, height)
-            await operator.until(lambda: ("DEAD" in operator.text) == (width > 80))  # noqa: B023
-            titles = ("OLDEST", "NEXT", "ERROR", "[queue] kind destination")
+            await operator.until(lambda: ("SHARE" in operator.text) == (width > 80))  # noqa: B023
+            titles = ("DEAD", "OLDEST", "NEXT", "ERROR", "[queue] kind destination")
             await operator.sees("Groups 2, tasks 11", *titles)
             slow, fast = operator.rows.splitlines()
             assert slow.split()[:2] == ["slow", "7"] and fast.split()[:2] == ["fast", "4"]
@@ -82,6 +83,23 @@ async def test_a_line_is_a_group() -> None:
             await operator.sees("next Enter shows 3 tasks in pending", "acts on 3 pending in slow")
             await operator.sees("pending 3, newest first", "last error")
             operator.assert_inert()
+
+
+@each(("width", "has_bar"), [(80, False), (120, True)])
+def test_a_bar_goes_before_a_count(width: int, has_bar: bool) -> None:
+    """Groups with tasks in each state have all counts at 80 columns, without the bar; where it is,
+    a line of the frame says what its signs mean."""
+    counts = tuple(336 * (state is State.PENDING) + 9 for state in STATES)
+    group = TaskGroup("mail_send", counts, NOW - 60, NOW, error="550 unknown", error_at=NOW)
+    named = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "DLQ", State.HELD: "held"}
+    head, (line,) = group_table(
+        GroupTable(by="kind", groups=(group,)), named, State.DEAD, NOW, width
+    )
+    titles = words([head]).split()
+    assert {"PEND", "DLQ", "ALL"} <= {*titles} and ("SHARE" in titles) == has_bar
+    assert "345" in words([line])
+    legend = "█ pending  ▓ work  ▒ DLQ  ░ others" if has_bar else ""
+    assert bar_legend(head, named) == legend
 
 
 async def test_groups_of_an_unavailable_place_are_unknown(tmp_path: Path) -> None:

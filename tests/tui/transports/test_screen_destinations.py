@@ -24,11 +24,13 @@ from engine.formats.bullmq.store import BullmqStore
 from engine.formats.bullmq.watch import URL_FIELDS
 from engine.formats.known_formats import setup_for
 from engine.model import State, Task
+from engine.monitor.transport_health import MailHealth
 from engine.operations.journal import Journal
 from engine.places.place import Place
 from engine.store import Unavailable
 from tests.bullmq_jobs import write_failed
 from tests.console_operator import ConsoleOperator, an_operator
+from tests.console_operator import words as text_of
 from tests.console_places import NOW, a_memory, a_place, a_task
 from tests.nftban_queues import Run
 from tests.redis_server import TestServer
@@ -41,8 +43,8 @@ from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
 from tui.task.screen import TaskScreen
 from tui.text import keys
-from tui.transports.destination_lines import detail_lines
-from tui.transports.mixed_table import MAX_ROWS
+from tui.transports.destination_lines import brief_lines, detail_lines
+from tui.transports.mixed_table import MAX_ROWS, sending_rows, table
 from tui.transports.screen import TransportsScreen
 from tui.widgets.line_widgets import LongText
 
@@ -282,6 +284,25 @@ def test_destinations_are_listed(
     assert rows[FINE]["fingerprints"] == {"signing key": SHA}
     assert rows[SHUT]["blocked_since"] == NOW - 7200
     assert "down.example unhealthy" in spooldeck("status", *config).stdout
+
+
+def test_names_of_destinations_keep_what_differs() -> None:
+    """Without their schemes, and cut in the middle: two ports of one host are two names at 80
+    columns. The words of an error are louder than the fingerprint of a key."""
+    origins = [f"http://127.0.0.1.{'name' * 9}.example:{port}" for port in (35017, 35023)]
+    listed = [
+        SeenDestination(Destination(one, extra=KEYS), None, DestinationState.OK) for one in origins
+    ]
+    rows = sending_rows(MailHealth(()), listed, 1.0, NOW, None)
+    for lines in (
+        [line for _, line in table(rows, 80)[1]],
+        brief_lines(listed, NOW, 45),
+    ):
+        shown = [text_of([line]) for line in lines]
+        assert all("127." in text and "http" not in text for text in shown)
+        assert ":35017" in shown[0] and ":35023" in shown[1]
+    looks = {style for line in detail_lines(listed[0], "", NOW, 120) for _, style in line}
+    assert "accent" not in looks
 
 
 def test_tasks_that_name_no_destination_are_unknown() -> None:
