@@ -321,12 +321,23 @@ def list_facts(vitals: ProcessStats, done: ProcessDelta | None) -> tuple[tuple[s
     rows = [("CPU", cpu), ("IO", moved), ("state", describe_state(vitals))]
     files = vitals.files
     rows.append(("open files", f"? {files}" if isinstance(files, str) else _describe_files(files)))
-    if isinstance(vitals.descendants, str):
-        children = [f"? {vitals.descendants}"]
-    else:
-        children = [_describe_child(each, vitals.when) for each in vitals.descendants] or ["none"]
+    children = _describe_children(vitals)
     rows += zip(("children", *[""] * (len(children) - 1)), children, strict=True)
     return tuple(rows)
+
+
+def _describe_children(vitals: ProcessStats) -> list[str]:
+    """Each child; several in one state by their number and programs: `4, each sleeps: curl, sh`."""
+    children = vitals.descendants
+    if isinstance(children, str):
+        return [f"? {children}"]
+    states = {STATE_TEXTS.get(each.state) for each in children}
+    if len(children) > 1 and len(states) == 1 and (state := states.pop()):
+        named = (os.path.basename(each.command.partition(" ")[0]) for each in children)
+        programs = ", ".join(filter(None, dict.fromkeys(named)))
+        amount = f"{len(children)}{'+' * (len(children) == MAX_DESCENDANTS)}"
+        return [f"{amount}, each {state}: {programs}" if programs else f"{amount}, each {state}"]
+    return [_describe_child(each, vitals.when) for each in children] or ["none"]
 
 
 def _describe_files(files: OpenFiles) -> str:

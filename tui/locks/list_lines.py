@@ -110,9 +110,10 @@ LOCK_TABLE = Table[Sequence[Run]](
         Column("HOLDER", 11, itemgetter(3), least=52),
         Column("HEARTBEAT", 9, itemgetter(4), right=True),
         Column("WAITING", 7, itemgetter(5), right=True, least=40),
-        Column("OLDEST", 6, itemgetter(6), right=True, least=64),
+        Column("OLDEST", 6, itemgetter(6), right=True, least=56),
         Column("WHY", 16, itemgetter(7), grows=REST, rank=1),
     ),
+    gaps=(2, 1),
     margin=itemgetter(0),
 )
 
@@ -147,7 +148,8 @@ def next_step(lock: PlaceLock, refusal: str) -> tuple[str, str]:
 def detail_lines(
     lock: PlaceLock, kinds: Ages | None, now: float, width: int, report: LockReport | None = None
 ) -> list[Line]:
-    """Evidence, backlog by `kinds`, and recovery of a lock; `report` may be of another one."""
+    """Backlog by `kinds`, recovery and evidence of a lock, the longest last; `report` may be of
+    another one."""
     if lock.why_no_lock:
         return _no_lock_lines(lock, width)
     if lock.evidence is None:
@@ -155,11 +157,11 @@ def detail_lines(
     report = _matching_report(lock.evidence, report)
     lines = _folded(report.finding.sentence, width)
     lines += _backlog_lines(lock, kinds, now, width)
+    lines += section("recovery", _steps(lock, lock.evidence, width))
     facts = view.evidence_lines(report, width)
     lines += section("evidence", facts) if facts else []
     works = view.active_task_lines(report, now, width)
-    lines += section("tasks in work, by the logs", works) if works else []
-    return [*lines, *section("recovery", _steps(lock, lock.evidence, width))]
+    return [*lines, *(section("tasks in work, by the logs", works) if works else [])]
 
 
 def _no_lock_lines(lock: PlaceLock, width: int) -> list[Line]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from engine.locks import process_stats
 from engine.locks.process_stats import ProcessDelta, ProcReader, list_facts, read_stats, stats_delta
+from tests import tables
 from tests.lock_processes import INNOCENT, Child, said, tell
 
 Start = Callable[..., Child]
@@ -113,6 +114,27 @@ def test_one_with_children(start: Start) -> None:
     children = dict(list_facts(stats, None))["children"]
     assert children.startswith(f"PID {pid} sh -c echo ready; read answer, ")
     assert " old: " in children
+
+
+@tables.each(
+    ("states", "text"),
+    [
+        ("SSSS", "4, each sleeps: curl, sh"),
+        ("SS", "2, each sleeps: curl"),
+        ("SZ", "PID 10 /usr/bin/curl -sS x, "),
+        ("S", "PID 10 /usr/bin/curl -sS x, "),
+    ],
+)
+def test_children_in_one_state_are_counted(states: str, text: str) -> None:
+    """Several that do the same are a line, with their programs; else each has its command."""
+    commands = ("/usr/bin/curl -sS x", "curl y", "sh -c z", "sh")
+    children = tuple(
+        a_reading(pid=10 + n, state=state, command=commands[n]) for n, state in enumerate(states)
+    )
+    facts = list_facts(a_reading(descendants=children), None)
+    told = [words for name, words in facts[facts.index(("open files", facts[3][1])) + 1 :]]
+    assert told[0].startswith(text)
+    assert len(told) == (1 if "each" in text else len(states))
 
 
 def test_files_below_the_spool(tmp_path: Path, start: Start) -> None:
