@@ -176,18 +176,20 @@ class StoreActions:
             Unsupported, Unavailable: as `run_control`."""
         return await self._acting.run(lambda store: controls.forecast_control(store, order))
 
-    async def measure_tasks(self, plan: Plan, report: Callable[[int, int], bool]) -> None:
+    async def measure_tasks(
+        self, plan: Plan, report: Callable[[Mapping[str, int], int], bool]
+    ) -> None:
         """Measure the size of a plan's first `plans.MAX_MEASURED_TASKS` tasks, batch by batch.
-        `report` is called on another thread with the bytes and the number of tasks so far; it
+        `report` is called on another thread with the bytes by id and the number of rows so far; it
         returns False to stop."""
         async with self._own_thread("spooldeck-sizes") as thread:
 
             def run(store: ChangeableStore) -> None:
-                size = amount = 0
+                sizes, amount = dict[str, int](), 0
                 measured = islice(plan.rows, plans.MAX_MEASURED_TASKS)
                 for more, tasks in plans.measure_tasks(store, measured):
-                    size, amount = size + more, amount + tasks
-                    if self._closed or not thread.calls.is_wanted() or not report(size, amount):
+                    sizes, amount = {**sizes, **more}, amount + tasks
+                    if self._closed or not thread.calls.is_wanted() or not report(sizes, amount):
                         return
 
             await thread.run(run)

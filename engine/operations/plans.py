@@ -430,14 +430,17 @@ MAX_MEASURED_TASKS = 10_000
 """Tasks of a plan that are measured: each is read, and a million would take minutes."""
 
 
-def measure_tasks(store: ReadableStore, rows: Iterable[Row]) -> Iterator[tuple[int, int]]:
-    """Yield bytes and number of the tasks of each batch of rows; a changed task counts 0 bytes."""
+def measure_tasks(
+    store: ReadableStore, rows: Iterable[Row]
+) -> Iterator[tuple[Mapping[str, int], int]]:
+    """Yield the bytes of each task by its id, without changed ones, and the number of rows of each
+    batch."""
     waiting = iter(rows)
     while batch := list(islice(waiting, BATCH_TASKS)):
         versions = {(row.id, row.state, row.rev) for row in batch}
         scanned = store.scan({row.id for row in batch})
         tasks = [t for t in scanned if isinstance(t, Task) and (t.id, t.state, t.rev) in versions]
-        yield sum(task_bytes(store, task) for task in tasks), len(batch)
+        yield {task.id: task_bytes(store, task) for task in tasks}, len(batch)
 
 
 def task_bytes(store: ReadableStore, task: Task) -> int:

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
+from operator import is_not
 from typing import Any
 
 from engine.index.reader import Reader
@@ -53,7 +55,9 @@ class PlanFacts:
         self.counts: PlanCounts | None = None
         """None while they are counted."""
         self.drift: Mapping[str, str] = {}
-        self.size: PlanSize | None = None
+        self._sizes: tuple[Mapping[str, int], int] = ({}, 0)
+        """Bytes of measured tasks by id, included or not, and how many rows were measured."""
+        self._counted_size: tuple[object, PlanSize] = (None, PlanSize(0, 0))
         self.trouble = ""
         """Why the size is unknown."""
         self.tasks: Mapping[str, Task] = {}
@@ -157,16 +161,16 @@ class PlanFacts:
     async def _measure(self, changed: Callable[[], None]) -> None:
         loop, reported = asyncio.get_running_loop(), 0.0
 
-        def take(size: PlanSize) -> None:
-            self.size = size
+        def take(sizes: Mapping[str, int], amount: int) -> None:
+            self._sizes = sizes, amount
             changed()
 
-        def report(size: int, amount: int) -> bool:
+        def report(sizes: Mapping[str, int], amount: int) -> bool:
             nonlocal reported
             is_last = amount == min(len(self.plan.rows), MAX_MEASURED_TASKS)
             if is_last or time.monotonic() - reported > DRIFT_CHECK_SECONDS:
                 reported = time.monotonic()
-                loop.call_soon_threadsafe(partial(take, PlanSize(size, amount)))
+                loop.call_soon_threadsafe(partial(take, sizes, amount))
             return not self.is_closed
 
         actions = self._session.inspector.actions
@@ -200,6 +204,23 @@ class PlanFacts:
         changed()
 
     # As the text needs it
+
+    @property
+    def size(self) -> PlanSize | None:
+        """Bytes of the tasks that would be acted on, of those that were measured; None: no row was
+        measured."""
+        sizes, amount = self._sizes
+        if not amount:
+            return None
+        made_from = self.plan, sizes, self.drift
+        before, size = self._counted_size
+        if not isinstance(before, tuple) or any(map(is_not, before, made_from)):
+            measured = islice(self.plan.rows, amount)
+            included = (row.id for row in measured if not self.plan.exclusion_reason(row))
+            known = (sizes.get(id, 0) for id in included if id not in self.drift)
+            size = PlanSize(sum(known), amount)
+            self._counted_size = made_from, size
+        return size
 
     def mark_of(self, id: str) -> str:
         """The mark of a listed task's error; "" without one."""

@@ -294,7 +294,7 @@ def _facts(counts: PlanCounts, view: PlanView) -> list[Run]:
         rows.append(("reason", view.reason))
     if view.command:
         rows.append(("cli", view.command))
-    rows.append(("size", _size_text(plan, view)))
+    rows.append(("size", _size_text(counts, view)))
     return [(name, safe_line(words)) for name, words in rows]
 
 
@@ -308,13 +308,13 @@ def describe_value(name: str, value: object) -> str:
     return f"{format_bytes(len(text.encode(errors='replace')))}: {text[:MAX_VALUE_CHARS]} ..."
 
 
-def _size_text(plan: Plan, view: PlanView) -> str:
-    words = []
+def _size_text(counts: PlanCounts, view: PlanView) -> str:
+    plan, words = counts.plan, []
     if view.size is not None:
         some = view.size.tasks < len(plan.rows)
         so_far = f" so far, {view.size.tasks:,} measured" if some else ""
         words.append(f"{format_bytes(view.size.bytes)}{so_far}")
-    if plan.oldest:
+    if plan.oldest and counts.amount:
         words.append(f"oldest {format_minutes(view.now - plan.oldest)}")
         words.append(f"newest {format_minutes(view.now - plan.newest)}")
     return ", ".join([*words, f"read at {format_clock(plan.made_at)}"])

@@ -229,7 +229,8 @@ class SearchParts(RowsParts):
         if row.state is None:
             return [((f" {safe_line(row.matches.error)}", "unknown"),)]
         tasks = row.matches.tasks[row.state]
-        columns = task_columns(row.state, width, longest=id_cells(tasks))
+        limit = row.session.place.max_attempts
+        columns = task_columns(row.state, width, longest=id_cells(tasks), limit=limit)
         now = self.context.clock()
         head, lines = Table(columns).lines([ListedTask(task, now) for task in tasks], width)
         left = row.matches.counts[row.state] - len(tasks)

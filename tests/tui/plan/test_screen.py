@@ -451,6 +451,17 @@ async def test_a_plan_of_too_many_tasks_has_no_confirmation() -> None:
 YOUNG = [a_task(number)._replace(created=NOW - 60) for number in range(1, 4)]
 
 
+async def test_sizes_are_those_of_the_tasks_that_it_acts_on() -> None:
+    """Excluded tasks have no part in the size; without any other it is 0, with no ages."""
+    async with an_operator(a_place(a_memory(YOUNG)), size=(100, 30)) as operator:
+        await operator.step("* X", PlanScreen, "3 excluded: younger", "size 0 B, read at")
+        await operator.step("I", "type 3 to purge 3")
+        (three,) = re.findall(r"size +(\d+) B, oldest", operator.text)
+        await operator.step("space", "type 2 to purge 2")
+        (two,) = re.findall(r"size +(\d+) B, oldest", operator.text)
+        assert 0 < int(two) < int(three)
+
+
 async def test_young_tasks_are_excluded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A purge of a whole state without a filter says so, and excludes the young ones; I includes
     all of them and excludes them again, Space takes one in. The plan can be exported."""

@@ -52,6 +52,16 @@ async def test_all_places_and_states_are_searched(places: tuple[Place, ...]) -> 
         await operator.opens(OverviewScreen, "escape")
 
 
+async def test_tries_are_those_of_the_list() -> None:
+    """Of a dead task the matches show attempts and their maximum, as its list and clusters do."""
+    task = a_task(1, State.DEAD, error="550 user unknown u12")._replace(attempts=3)
+    place = a_place(a_memory([task]), max_attempts=lambda task: 4)
+    async with an_operator(place, first=keys.OVERVIEW) as operator:
+        await operator.step("/", AskScreen)
+        await operator.step("u12 enter", SearchScreen)
+        await operator.sees("TRIES", "3/4")
+
+
 async def test_a_place_that_cannot_be_read_makes_the_count_partial(
     places: tuple[Place, ...],
 ) -> None:
