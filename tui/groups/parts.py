@@ -204,6 +204,11 @@ class GroupParts(RowsParts, Generic[G]):
         return [] if self.selected is None else [self.selected]
 
     @property
+    def why_no_rows(self) -> str:
+        """Why no row is shown."""
+        return self.none
+
+    @property
     def why_none(self) -> str:
         """Why there is no group to act on."""
         if self.marks:
@@ -299,7 +304,7 @@ class GroupParts(RowsParts, Generic[G]):
             return self.details_of(selected, tasks if is_read else None, width)
         if why := self.session.inspector.latest.unavailable:
             return [(("   ? ", "unknown"), (f"unavailable: {safe_line(why)}", "error"))]
-        words = self.no_row_reason(self.none) if self.is_known else "loading ..."
+        words = self.no_row_reason(self.why_no_rows) if self.is_known else "loading ..."
         return [((f"   {words}", "muted"),)]
 
     # What an operator takes from it
@@ -457,6 +462,16 @@ class ErrorClusters(GroupParts[CheckedCluster]):
 
     noun, none = "cluster", "no failed tasks"
     _deaths: tuple[int, ...] = ()
+
+    @property
+    def why_no_rows(self) -> str:
+        """That none failed; beside a state without, how many have, and the keys to them."""
+        session, state = self.session, self.query.state
+        dead, states = session.inspector.latest.counts.get(State.DEAD, 0), session.inspector.states
+        if state in (None, State.DEAD) or not dead:
+            return self.none
+        here, there = (state_name(states.get(one, one)) for one in (state, State.DEAD))
+        return f"none in {here}; {dead:,} in {there}: 4, then c"
 
     def version(self) -> tuple[object, ...]:
         session, latest = self.session, self.session.inspector.latest

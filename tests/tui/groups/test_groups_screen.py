@@ -31,7 +31,7 @@ from tests.tui.asked_screen import AskedRowsScreen
 from tui.groups import group_lines
 from tui.groups.group_lines import bar_legend, group_table, group_values
 from tui.groups.parts import GroupParts, TaskGroups
-from tui.groups.screen import GROUP_ROWS, GroupsScreen
+from tui.groups.screen import GROUP_ROWS, ClustersScreen, GroupsScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
@@ -111,6 +111,16 @@ async def test_groups_of_an_unavailable_place_are_unknown(tmp_path: Path) -> Non
             await operator.press(key)
             await operator.sees(title, "? unavailable: ", "no such folder")
             await operator.press("escape")
+
+
+async def test_a_state_without_failures_names_the_one_with_them() -> None:
+    """The clusters of waiting tasks are none: the dead ones are counted, with the keys to them."""
+    tasks = [a_task(1, error=""), a_task(2, State.DEAD, error="550 unknown")]
+    async with an_operator(a_place(a_memory(tasks)), clock=lambda: NOW) as operator:
+        await operator.opens(QueueScreen, "2")
+        await operator.step("c", ClustersScreen, "none in pending; 1 in dead: 4, then c")
+        await operator.opens(QueueScreen, "4")
+        await operator.step("c", ClustersScreen, "failed 1")
 
 
 def a_flood() -> list[Task]:
