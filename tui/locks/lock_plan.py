@@ -305,7 +305,9 @@ class LockPlan:
     def acts_on(self, report: LockReport, row: str) -> str:
         """What a key acts on; `row` is the task under the cursor, "" if none can be changed."""
         if not self.is_open:
-            return f"task {row}" if row else "nothing"
+            key, _ = self.next_step(is_armed=True)
+            place = safe_line(self._session.name) if key == "W" else "nothing"
+            return f"task {row}" if row else place
         pids = ", ".join(map(str, report.evidence.holders))
         who = f"PID {pids}" if self.expected_digits else "the lock"
         word = self._session.inspector.states.get(State.ACTIVE, State.ACTIVE)

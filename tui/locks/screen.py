@@ -34,6 +34,7 @@ from tui.terminal.render_cache import Box
 from tui.text import keys
 from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border
 from tui.text.lines import Line, section
+from tui.text.log_line import log_line, shorten_ids
 from tui.text.table import Choice
 from tui.widgets.background import run_in_background
 from tui.widgets.line_widgets import Lines, LongText
@@ -180,11 +181,19 @@ class LockPanes:
         facts = view.evidence_lines(report, width)
         works = view.active_task_lines(report, now, width)
         titled = self._plan.is_begun or not self._border
-        text += section("evidence", facts) if titled else facts
-        return [*text, *(section("tasks in work, by the logs", works) if works else [])]
+        text += section("evidence", facts) if titled and facts else facts
+        text += section("tasks in work, by the logs", works) if works else []
+        known = self._session.readings.log[-MAX_LOG_LINES:]
+        if self._plan.is_begun and self.is_wide and known:
+            lines = [log_line(n.when, n.level, shorten_ids(n.text), width) for n in known]
+            text += section(f"log of {safe_line(self._session.name)}", lines)
+        return text
 
 
 EXAMINE_SECONDS = 1.0
+
+MAX_LOG_LINES = 30
+"""Lines of the place's log below the output of a recovery."""
 
 OUTPUT_READ_SECONDS = 0.2
 

@@ -167,7 +167,10 @@ async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(reports: Path, star
         steps = re.findall(r"(?m)^\|?  \d  (\w+)", operator.text)
         assert steps == ["done", "skipped", "skipped", "done", "done", "done"]
         await operator.until(lambda: "FREE" in operator.line("title"))
-        await operator.sees("W starts a worker: no worker running")
+        await operator.sees("W starts a worker: no worker running", f"acts on {reports.name}")
+        await operator.pilot.resize_terminal(200, 60)
+        await operator.sees(f"log of {reports.name}", "Lock auto-recovery completed")
+        assert not re.search(r"evidence +\|?\n", operator.text)  # nothing is left to prove
         await operator.opens(ActionScreen, "W")
         await operator.opens(LockScreen, "escape")
         await operator.opens(OverviewScreen, "escape")
