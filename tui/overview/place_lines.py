@@ -390,10 +390,11 @@ _ALERT_LOOKS = {Level.CRIT: "error", Level.WARN: "warn", "": ""}
 def place_row(queue: PlaceLine, name: str, form: OverviewLayout, now: float, width: int) -> Line:
     """The line of a place; its error if it cannot be read."""
     sign = UNKNOWN if queue.unavailable else "!" if queue.alert_level else " "
+    fit = fit_text if queue.is_part else fit_text_end  # queues differ at their start, paths not
     lead: Line = (
         (" ", ""),
         (f"{sign} ", "unknown" if queue.unavailable else _ALERT_LOOKS[queue.alert_level]),
-        (fit_text_end(name, form.name) + " ", "strong" if queue.alert_level else ""),
+        (fit(name, form.name) + " ", "strong" if queue.alert_level else ""),
     )
     if queue.unavailable:
         asked = [c for c in form.columns if c.state is not None][:4]
