@@ -69,9 +69,11 @@ def _press_and_release(operator: ConsoleOperator, text: str) -> None:
     """Send the app what the terminal reports of a click on a text."""
     lines = operator.text.splitlines()
     y = next(at for at, line in enumerate(lines) if at and text in line)
+    at: dict[str, Any] = {"widget": None, "x": lines[y].index(text), "y": y, "button": 1}
+    at |= dict.fromkeys(("delta_x", "delta_y"), 0)
+    at |= dict.fromkeys(("shift", "meta", "ctrl"), False)
     for event in (MouseDown, MouseUp):
-        at = event(None, lines[y].index(text), y, 0, 0, 1, False, False, False)
-        operator.console.post_message(at)
+        operator.console.post_message(event(**at))
 
 
 async def test_a_click_on_a_frozen_picture_only_shows_the_present_one() -> None:
