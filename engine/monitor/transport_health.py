@@ -23,7 +23,7 @@ TEN_MINUTES, ONE_HOUR = 1, 2
 """Index in `WINDOWS` of ten minutes, and of one hour."""
 
 CALM_MINUTES = 10
-"""Minutes without a failure after which the next one begins anew."""
+"""Minutes without a failure after which the next one begins another run of failures."""
 
 MAX_TRANSPORTS = 64
 """Maximum number of transports with a history; further ones in the metrics are only counted."""

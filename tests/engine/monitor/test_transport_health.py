@@ -294,8 +294,8 @@ CALM = [SENT] * CALM_MINUTES
 def test_since_when_a_transport_fails(
     minutes: list[DeliveryCounts | None], share: float, ago: int | None
 ) -> None:
-    """The first minute with a failure after ten without one, whatever was sent since; none is named
-    if it may have begun before the hour, or before the log."""
+    """The first minute with a failure after ten without one, also if mails were sent since; none
+    is named if it may have begun before the hour, or before the log."""
     tally = DeliveryCounts(10, round(10 * (1 - share)), round(10 * share))
     window = CountWindow("10m", 600.0, tally)
     now = 60.0 * 1000 + 30

@@ -41,9 +41,19 @@ def test_a_silent_place_is_in_each_top_line(width: int) -> None:
     """Neither a long path nor operations, a frozen picture or a slow link take the `?` of a place
     that does not answer; what is there beside it is whole."""
     clock = Clock()
-    totals = Totals(12, 0, 0, 2, 0, None, unread=(("mx2", "no answer for 7s"),))
-    names = ("/srv/" + "long" * 6, "short"), (WORKS, ()), (FROZEN, ()), (30.0, 0.0), (True, False)
-    for name, works, frozen, refresh, armed in product(*names):
+    totals = Totals(
+        dead=12,
+        stuck=0,
+        workers=0,
+        places=2,
+        pending=0,
+        rates=None,
+        unread=(("mx2", "no answer for 7s"),),
+    )
+    names, yes_or_no = ("/srv/" + "long" * 6, "short"), (True, False)
+    for name, works, frozen, refresh, armed in product(
+        names, (WORKS, ()), (FROZEN, ()), (30.0, 0.0), yes_or_no
+    ):
         context = ConsoleContext(
             "mx1",
             Arming(clock, False, armed=armed),
