@@ -58,6 +58,8 @@ class PlanFacts:
         self._sizes: tuple[Mapping[str, int], int] = ({}, 0)
         """Bytes of measured tasks by id, included or not, and how many rows were measured."""
         self._counted_size: tuple[object, PlanSize] = (None, PlanSize(0, 0))
+        self._large_size: PlanSize | None = None
+        """That of a large plan: its rows are read on a thread."""
         self.trouble = ""
         """Why the size is unknown."""
         self.tasks: Mapping[str, Task] = {}
@@ -150,9 +152,16 @@ class PlanFacts:
         return self._take(count_plan(self.plan, self._session.inspector.edges, self.drift))
 
     async def _count_large(self) -> bool:
-        plan, edges = self.plan, self._session.inspector.edges
-        counts = await asyncio.to_thread(count_plan, plan, edges, self.drift)
-        return plan is self.plan and self._take(counts)
+        plan, edges, drift = self.plan, self._session.inspector.edges, self.drift
+
+        def count() -> tuple[PlanCounts, PlanSize]:
+            return count_plan(plan, edges, drift), _size_of(plan, *self._sizes, drift)
+
+        counts, size = await asyncio.to_thread(count)
+        if plan is not self.plan:
+            return False
+        self._large_size = size
+        return self._take(counts)
 
     def _take(self, counts: PlanCounts) -> bool:
         before, self.counts, self._amount = self._amount, counts, counts.amount
@@ -161,8 +170,9 @@ class PlanFacts:
     async def _measure(self, changed: Callable[[], None]) -> None:
         loop, reported = asyncio.get_running_loop(), 0.0
 
-        def take(sizes: Mapping[str, int], amount: int) -> None:
+        def take(sizes: Mapping[str, int], amount: int, size: PlanSize | None) -> None:
             self._sizes = sizes, amount
+            self._large_size = size
             changed()
 
         def report(sizes: Mapping[str, int], amount: int) -> bool:
@@ -170,7 +180,9 @@ class PlanFacts:
             is_last = amount == min(len(self.plan.rows), MAX_MEASURED_TASKS)
             if is_last or time.monotonic() - reported > DRIFT_CHECK_SECONDS:
                 reported = time.monotonic()
-                loop.call_soon_threadsafe(partial(take, sizes, amount))
+                plan = self.plan
+                size = _size_of(plan, sizes, amount, self.drift) if _is_large(plan) else None
+                loop.call_soon_threadsafe(partial(take, sizes, amount, size))
             return not self.is_closed
 
         actions = self._session.inspector.actions
@@ -212,13 +224,12 @@ class PlanFacts:
         sizes, amount = self._sizes
         if not amount:
             return None
+        if _is_large(self.plan):
+            return self._large_size
         made_from = self.plan, sizes, self.drift
         before, size = self._counted_size
         if not isinstance(before, tuple) or any(map(is_not, before, made_from)):
-            measured = islice(self.plan.rows, amount)
-            included = (row.id for row in measured if not self.plan.exclusion_reason(row))
-            known = (sizes.get(id, 0) for id in included if id not in self.drift)
-            size = PlanSize(sum(known), amount)
+            size = _size_of(self.plan, sizes, amount, self.drift)
             self._counted_size = made_from, size
         return size
 
@@ -303,3 +314,12 @@ class PlanFacts:
 
 def _is_large(plan: Plan) -> bool:
     return len(plan.rows) > MAX_INLINE_COUNT_ROWS
+
+
+def _size_of(
+    plan: Plan, sizes: Mapping[str, int], amount: int, drift: Mapping[str, str]
+) -> PlanSize:
+    """Bytes of the tasks that a plan acts on, of its first `amount` rows, which were measured."""
+    measured = islice(plan.rows, amount)
+    included = (row.id for row in measured if not plan.exclusion_reason(row))
+    return PlanSize(sum(sizes.get(id, 0) for id in included if id not in drift), amount)
