@@ -89,6 +89,7 @@ class DrawnScreen(NamedTuple):
 HISTOGRAM = "see 08:42"  # the time at its left end
 FIRST = ("see Ages:", WAIT)
 """The overview, from which everything is reached."""
+BLOCKED = "see no handler"  # the alert that is found last
 QUEUE = (*FIRST, "2", "see acts on", "see Daily report")
 DEAD = (*FIRST, "4", "see acts on", "see 550 5.1.1")
 PEERS = (*FIRST, "6", "see UNHEALTHY", "see 6: REFUSED")
@@ -96,9 +97,9 @@ WAYS = (*FIRST, "6", "see SUSPENDED")
 MAIL = (*DEAD, "/", *keys_in("abuse"), "enter", "see 2 of 14", "enter", WAIT, "see died")
 
 DRAWN_SCREENS: dict[str, DrawnScreen] = {
-    "overview": DrawnScreen(FIRST, good=True),
-    "frozen": DrawnScreen((*FIRST, "p", "see FROZEN", WAIT), good=True),
-    "trouble": DrawnScreen((*FIRST, "see lock STUCK"), lock=a_stuck_lock(), lost=True),
+    "overview": DrawnScreen((*FIRST, BLOCKED), good=True),
+    "frozen": DrawnScreen((*FIRST, BLOCKED, WAIT, "p", "see FROZEN", WAIT), good=True),
+    "trouble": DrawnScreen((*FIRST, "see lock STUCK", BLOCKED), lock=a_stuck_lock(), lost=True),
     "queue": DrawnScreen(QUEUE),
     "dlq": DrawnScreen((*DEAD, "o", "e", WAIT, "g", "j", "v", "j", "j", "j", "v"), armed=True),
     "filter": DrawnScreen(
@@ -147,7 +148,7 @@ DRAWN_SCREENS: dict[str, DrawnScreen] = {
     "record": DrawnScreen((*FIRST, "u", "see mx7 is back", "enter", "see 9 tasks"), past=True),
     "plan": DrawnScreen((*DEAD, "*", "R", "see 14"), armed=True),
     "help": DrawnScreen((*QUEUE, "?", "see search:")),
-    "palette": DrawnScreen((*FIRST, ":", *keys_in("lo"), "see log")),
+    "palette": DrawnScreen((*FIRST, BLOCKED, ":", *keys_in("lo"), "see log")),
     "order": DrawnScreen((*QUEUE, "o", "see tries")),
     "copy": DrawnScreen((*DEAD, "y", "see JSON")),
     "export": DrawnScreen((*DEAD, "e", "see export to")),
