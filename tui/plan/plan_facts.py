@@ -170,9 +170,12 @@ class PlanFacts:
     async def _measure(self, changed: Callable[[], None]) -> None:
         loop, reported = asyncio.get_running_loop(), 0.0
 
-        def take(sizes: Mapping[str, int], amount: int, size: PlanSize | None) -> None:
+        def take(plan: Plan, sizes: Mapping[str, int], amount: int, size: PlanSize | None) -> None:
             self._sizes = sizes, amount
-            self._large_size = size
+            if plan is self.plan:
+                self._large_size = size
+            elif size is not None:  # tasks were excluded since it was computed
+                self.recount()
             changed()
 
         def report(sizes: Mapping[str, int], amount: int) -> bool:
@@ -182,7 +185,7 @@ class PlanFacts:
                 reported = time.monotonic()
                 plan = self.plan
                 size = _size_of(plan, sizes, amount, self.drift) if _is_large(plan) else None
-                loop.call_soon_threadsafe(partial(take, sizes, amount, size))
+                loop.call_soon_threadsafe(partial(take, plan, sizes, amount, size))
             return not self.is_closed
 
         actions = self._session.inspector.actions
