@@ -827,6 +827,8 @@ async def test_each_row_of_a_wall_names_what_enter_does(spool: Path) -> None:
     async with overview(disk_place(spool), leases, size=(200, 60)) as operator:
         parts = screen_of(operator).parts
         all_panes = {ALERTS, QUEUES, AGES, KINDS, LOG, "clusters", "locks", "workers", "places"}
+        # Rows of a place that was not read yet have no ages.
+        await operator.until(lambda: len(parts.all_reads) == len(parts.sessions))
         await operator.until(lambda: all(map(parts.can_focus, all_panes)))
         panes = set()
         while parts.focus.pane not in panes:
