@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
-from collections.abc import AsyncIterator, Collection, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from textual.pilot import Pilot
@@ -15,6 +16,7 @@ from textual.pilot import Pilot
 from engine.formats.base.memory import MemoryStore
 from engine.formats.nftban.folder import TaskFolder
 from engine.formats.nftban.recovery import broken_file
+from engine.live.call_thread import CallThread
 from engine.model import LockEvidence, Missing, Problem, State, Task, Verdict
 from engine.operations.journal import Journal
 from engine.places.place import Place
@@ -56,7 +58,10 @@ AT_WORK = AT_WORK._replace(reason="PID 4711 is running", facts=(*_STUCK.facts[:2
 SEE, WAIT = "see ", "wait"
 
 STILL = 5
-"""Looks for which nothing may change before a picture is taken."""
+"""Looks for which nothing may change, and nothing be read, before a picture is taken."""
+
+UNDER_WAY = set[object]()
+"""Calls that run on threads, or wait for their turn there."""
 
 HALFWAY, ALL = 12_000, 40_000
 """Tasks that a slow store has handed out, and those it has."""
@@ -92,6 +97,8 @@ FIRST = ("see Ages:", WAIT)
 BLOCKED = "see no handler"  # the alert that is found last
 QUEUE = (*FIRST, "2", "see acts on", "see Daily report")
 DEAD = (*FIRST, "4", "see acts on", "see 550 5.1.1")
+LOCK = (*FIRST, "U", "see not finished", "see 0.00s")
+"""The logs are read, and the worker was watched."""
 PEERS = (*FIRST, "6", "see UNHEALTHY", "see 6: REFUSED")
 WAYS = (*FIRST, "6", "see SUSPENDED")
 MAIL = (*DEAD, "/", *keys_in("abuse"), "enter", "see 2 of 14", "enter", WAIT, "see died")
@@ -116,10 +123,10 @@ DRAWN_SCREENS: dict[str, DrawnScreen] = {
     "task-files": DrawnScreen((*MAIL, "h", "see inode")),
     "problems": DrawnScreen((*QUEUE, "h", "see 0badf00d")),
     "workers": DrawnScreen((*FIRST, "3", "see HEARTBEAT"), lock=a_stuck_lock(), lost=True),
-    "locks": DrawnScreen((*FIRST, "5", "see STUCK"), lock=a_stuck_lock(), lost=True),
-    "lock": DrawnScreen((*FIRST, "U", "see 47m, sure"), lock=a_stuck_lock(), armed=True),
-    "lock-doubt": DrawnScreen((*FIRST, "U", "see several uids"), lock=DOUBT, armed=True),
-    "lock-at-work": DrawnScreen((*FIRST, "U", "see is running"), lock=AT_WORK, armed=True),
+    "locks": DrawnScreen((*FIRST, "5", "see STUCK (sure)"), lock=a_stuck_lock(), lost=True),
+    "lock": DrawnScreen((*LOCK, "see 47m, sure"), lock=a_stuck_lock(), armed=True),
+    "lock-doubt": DrawnScreen((*LOCK, "see several uids"), lock=DOUBT, armed=True),
+    "lock-at-work": DrawnScreen((*LOCK, "see is running"), lock=AT_WORK, armed=True),
     "transports": DrawnScreen((*FIRST, "6", "see postfix"), mail=True),
     "errors": DrawnScreen((*WAYS, "j", "enter", "see mx7 does not answer"), mail=True),
     "suspend": DrawnScreen(
@@ -153,7 +160,7 @@ DRAWN_SCREENS: dict[str, DrawnScreen] = {
     "copy": DrawnScreen((*DEAD, "y", "see JSON")),
     "export": DrawnScreen((*DEAD, "e", "see export to")),
     "search": DrawnScreen(
-        (*FIRST, "/", *keys_in("mail"), "enter", "see Search mail", "see MATCHES"), lost=True
+        (*FIRST, "/", *keys_in("mail"), "enter", "see Search mail 19+", "see Spooled"), lost=True
     ),
     "first-look": DrawnScreen(("see of 40,000 tasks",), slow=True),
 }
@@ -206,12 +213,15 @@ async def taken(
     def text() -> str:
         return screen_text(console.screen)
 
-    # Only the system sets the time of a file's last change.
-    dated = patch("engine.formats.nftban.store.broken_file", _broken_this_morning)
     if not (drawn_screen.slow or drawn_screen.whole or drawn_screen.quiet):
         _seed_history(console.sessions[0], drawn_screen.day)
-    dated.start()
-    try:
+    with ExitStack() as stack:
+        # Only the system sets the time of a file's last change.
+        stack.enter_context(patch("engine.formats.nftban.store.broken_file", _broken_this_morning))
+        if drawn_screen.slow:  # it is read until the end
+            stack.callback(Slow.go_on.set)
+        else:
+            stack.enter_context(noted_calls())
         async with console.run_test(size=size) as pilot:
             await until(pilot, lambda: drawn_screen.slow or all(map(is_known, console.sessions)))
             for step in drawn_screen.steps:
@@ -225,9 +235,6 @@ async def taken(
                     await acted(pilot)
             await settled(console, pilot)
             yield console, pilot
-    finally:
-        dated.stop()
-        Slow.go_on.set()
 
 
 def _broken_this_morning(folder: TaskFolder, state: State, name: str, why: Refused) -> Problem:
@@ -258,6 +265,27 @@ def _seed_history(live: PlaceSession, day: str) -> None:
     live.flow.add(NOW, arrived, left, state_counts)
 
 
+@contextmanager
+def noted_calls() -> Iterator[None]:
+    """Note in `UNDER_WAY` what runs on threads."""
+
+    def noting(run: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
+        async def noted(*arguments: Any, **names: Any) -> object:
+            UNDER_WAY.add(token := object())
+            try:
+                return await run(*arguments, **names)
+            finally:
+                UNDER_WAY.discard(token)
+
+        return noted
+
+    with (
+        patch.object(asyncio, "to_thread", noting(asyncio.to_thread)),
+        patch.object(CallThread, "run", noting(CallThread.run)),
+    ):
+        yield
+
+
 async def settled(console: Console, pilot: Pilot[None], checks: int = STILL) -> None:
     """Until nothing is under way, and nothing has changed for so many looks on any screen."""
     before, still = "", 0
@@ -266,7 +294,7 @@ async def settled(console: Console, pilot: Pilot[None], checks: int = STILL) -> 
     def same() -> bool:
         nonlocal before, still
         now = "\n".join(map(screen_text, console.screen_stack))
-        still = still + 1 if now == before and is_done(console) else 0
+        still = still + 1 if now == before and is_done(console) and not UNDER_WAY else 0
         before = now
         return still >= checks
 

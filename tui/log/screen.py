@@ -113,6 +113,11 @@ class LogScreen(KeyedScreen):
         self.status, self.lines = Lines(id="status"), LogLines(parts.page)
         self.bars, self.edges = LogHistogram(parts.reader.book), EdgeLines()
 
+    @property
+    def loaded(self) -> bool:
+        """False until the first lines are read: keys wait for a line to search from."""
+        return bool(self.parts.page.entries) or self.parts.is_loaded
+
     def compose(self) -> ComposeResult:
         yield self.edges.top
         yield self.status

@@ -402,12 +402,14 @@ class TaskParts:
     def next_step(self, width: int) -> Line:
         """That the task is gone or has changed, or the next step."""
         reader, task = self.reader, self.task
-        if reader.details is None or task is None:
-            return ()
         if reader.gone:
-            departure = view.describe_departure(reader.details, self.context.clock())
+            departure = self.empty_text()
+            if reader.details is not None:
+                departure = view.describe_departure(reader.details)
             log: Line = (("next ", "muted"), ("t", "key"), (" shows its log lines ", ""))
             return join_ends(((f" {departure}", "warn"),), log, width)
+        if reader.details is None or task is None:
+            return ()
         if reader.changed and self.tab != "summary":
             return ((f" {reader.changed}", "warn"),)
         key, does = self._next_key(task)

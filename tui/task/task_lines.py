@@ -168,7 +168,7 @@ def wait_rows(details: TaskDetails, now: float) -> list[Run]:
     task, why = details.task, details.outlook.reasons(details.task, now)
     rows: list[Run] = []
     if details.gone:
-        return [("gone", describe_departure(details, now))]
+        return [("gone", describe_departure(details))]
     if task.state is State.DEAD:
         died = died_at(task)
         when = UNKNOWN if died is None else format_time_with_age(died, now)
@@ -609,7 +609,7 @@ def last_lines(lines: Text, room: int) -> Text:
 # Outcome
 
 
-def describe_departure(details: TaskDetails, now: float) -> str:
+def describe_departure(details: TaskDetails) -> str:
     """That the task is gone, with its last event in the log."""
     last = details.findings.history[-1] if details.findings.history else None
     beginnings = (EventKind.QUEUED, EventKind.STARTED, EventKind.RECOVERED)

@@ -524,7 +524,7 @@ async def test_no_task_in_work_is_touched_while_a_worker_has_the_lock(
     monkeypatch.setattr(run_plan, "run_journaled_plan", after_the_key)
     async with an_operator(await off(wired, reports), clock=time.time, size=(120, 40)) as operator:
         await open_lock(operator)
-        await operator.sees("m, sure PID")
+        await operator.sees("m, sure PID", f"H L K: {id[-8:]}")
         # counted, so a key applies
         await operator.step("L", PlanScreen, f"row {id}", "1 work -> pending")
         await operator.press("y")
