@@ -267,6 +267,12 @@ class _FreeLock(AnyPlan):
         command = ("/bin/sh", "-c", f'printf %s "$0" > {shlex.quote(str(self.trace))}')
         return a_place(a_memory(some_tasks()), lock=lambda: self.evidence, recovery_command=command)
 
+    async def open(self, operator: ConsoleOperator) -> ConfirmScreen:
+        """The logs are read: later they would change the plan under the keys that confirm it."""
+        screen = await super().open(operator)
+        await operator.sees("not finished")
+        return screen
+
     async def change(self, operator: ConsoleOperator) -> None:
         self.evidence = LockEvidence(Verdict.FREE, reason="no lock file")
 

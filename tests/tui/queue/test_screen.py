@@ -569,11 +569,14 @@ async def test_the_seconds_of_a_silence_repaint_the_top_line_only(
 ) -> None:
     """While a place does not answer its list is painted once, with the reason; the seconds for
     which it has not are in the top line."""
-    answers, seconds, painted = threading.Event(), Clock(), list[float]()
+    answers, asked = threading.Event(), threading.Event()
+    seconds, painted = Clock(), list[float]()
     answers.set()
     monkeypatch.setattr(place_session, "monotonic", seconds)
 
     def lock() -> LockEvidence:
+        if not answers.is_set():
+            asked.set()
         answers.wait()
         return free()
 
@@ -586,7 +589,7 @@ async def test_the_seconds_of_a_silence_repaint_the_top_line_only(
 
         answers.clear()
         try:
-            await operator.until(lambda: operator.console.sessions[0]._reading_since == seconds.now)
+            await operator.until(asked.is_set)
             monkeypatch.setattr(operator.queue.widgets, "paint", note_paint)
             for second in range(3, 7):
                 seconds.now = NOW + second

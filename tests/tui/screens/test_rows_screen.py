@@ -175,7 +175,7 @@ async def test_an_empty_log_and_a_task_that_is_gone_name_the_next_step(tmp_path:
     (tmp_path / "log" / "queue.log").write_text("")
     async with an_operator(disk_place(tmp_path)) as operator:
         await open_dead(operator)
-        await operator.opens(TaskScreen, "enter")
+        await operator.step("enter", TaskScreen, "max_retries_exceeded")
         for path in (tmp_path / "queue" / "dlq").iterdir():
             path.unlink()
         await operator.sees("task is gone", "next t shows its log lines")
