@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from engine.index.mail_columns import domain_key
@@ -182,8 +181,7 @@ class Clause(NamedTuple):
         return tuple(value for term in self.terms for value in term.values)
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(NamedTuple):
     """Clauses that a task must all match; without clauses, every task matches."""
 
     text: str = ""

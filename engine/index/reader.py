@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from operator import itemgetter
 from typing import Any
-from urllib.parse import quote
 
 from engine.index.filter_language import RECIPIENTS_FIELDS, Clause, Filter
 from engine.index.filter_tasks import Matcher
@@ -183,6 +182,8 @@ class Reader:
 
     def __init__(self, path: str) -> None:
         """Open an existing index."""
+        from urllib.parse import quote  # loaded for an index: a command without one is quicker
+
         self._db = sqlite3.connect(
             f"file:{quote(path)}?mode=ro",
             uri=True,

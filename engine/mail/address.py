@@ -5,7 +5,6 @@ as a second recipient and a space as a parameter; sendmail reads a leading dash 
 Addresses go to programs as single words, never through a shell: its characters are no danger.
 """
 
-import ipaddress
 import re
 from unicodedata import normalize
 
@@ -131,6 +130,8 @@ def _describe_domain_fault(domain: str, strict: bool) -> str:
 
 def _is_literal(domain: str) -> bool:
     """True for an IP address in brackets: `[192.0.2.1]`, `[IPv6:2001:db8::1]` (RFC 5321, 4.1.3)."""
+    import ipaddress  # few addresses have one, and most commands read none
+
     inner = domain[1:-1]
     kind, form = (
         (ipaddress.IPv6Address, inner[5:])

@@ -23,6 +23,11 @@ class Host(NamedTuple):
     """Its address on the default route; "" if it has none."""
 
 
+def default_sender(product: str, host: Host) -> str:
+    """Return the sender address without a configured one."""
+    return f"{product.lower()}@{host.name}"
+
+
 def this_host(nodename: str = "", etc: str = "/etc") -> Host:
     """Return the name and address of this machine, from files and the kernel: DNS cannot delay a
     mail. `nodename` is its host name; "" for that of uname(2)."""

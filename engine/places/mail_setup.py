@@ -181,8 +181,6 @@ class MailSetup:
 
     def handler(self) -> MailHandler:
         """The handler of `mail_send` tasks; it reads no file before the first use."""
-        pass
-
         return MailHandler(
             self.settings,
             self.registry,

@@ -11,9 +11,10 @@ EMOJI_SELECTOR = "\ufe0f"
 
 _SCRIPTS = "[\u0600-\u109f\u1780-\u18af\ua840-\uabff]"
 """Letters and marks of Arabic, Indic and other scripts that are written with joiners."""
-_find_non_joiners = re.compile(f"(?<={_SCRIPTS})\u200c(?={_SCRIPTS})").finditer
+_NON_JOINER = f"(?<={_SCRIPTS})\u200c(?={_SCRIPTS})"
 _EMOJI = "[\u2600-\u27bf\U0001f000-\U0001faff]"
-_JOINER = re.compile(f"(?<={_SCRIPTS})\u200d(?={_SCRIPTS})|(?<={_EMOJI})\u200d(?={_EMOJI})")
+_JOINER = f"(?<={_SCRIPTS})\u200d(?={_SCRIPTS})|(?<={_EMOJI})\u200d(?={_EMOJI})"
+"""Compiled at first use: most commands show printable text only."""
 
 
 def safe_line(text: str) -> str:
@@ -26,8 +27,8 @@ def safe_line(text: str) -> str:
         text = text.replace(EMOJI_SELECTOR, "")
     if text.isprintable():
         return text
-    text = _JOINER.sub("", text)
-    allowed = {match.start() for match in _find_non_joiners(text)}
+    text = re.sub(_JOINER, "", text)
+    allowed = {match.start() for match in re.finditer(_NON_JOINER, text)}
     characters = enumerate(text)
     return "".join(c if c.isprintable() or at in allowed else REPLACEMENT for at, c in characters)
 

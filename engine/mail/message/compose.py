@@ -18,7 +18,7 @@ from typing import Any
 from engine.config.mail_config import MailSettings
 from engine.mail import header
 from engine.mail.address import require_address, require_addresses
-from engine.mail.host import Host
+from engine.mail.host import Host, default_sender
 from engine.mail.message import template
 from engine.mail.message.content import Content
 from engine.mail.model import BadMail, Mail
@@ -86,7 +86,9 @@ def compose_mail(
         BadMail: sender or recipient is not an address, or the time is out of range.
     """
     recipient = require_address(recipient, settings.strict)
-    sender = require_address(settings.sender or default_sender(settings, host), strict=False)
+    sender = require_address(
+        settings.sender or default_sender(settings.product, host), strict=False
+    )
     subject = _subject(subject, settings, host)
     moment = _mail_date(now)
     values = {
@@ -135,11 +137,6 @@ def compose_mail(
         data=bytes(message),
         text=plain,
     )
-
-
-def default_sender(settings: MailSettings, host: Host) -> str:
-    """Return the sender address without a configured one."""
-    return f"{settings.product.lower()}@{host.name}"
 
 
 def invalid_addresses(settings: MailSettings) -> dict[str, str]:

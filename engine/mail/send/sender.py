@@ -25,8 +25,7 @@ from typing import Self
 from engine.config.mail_config import NOWHERE, MailSettings
 from engine.locks.token_buckets import TokenBuckets
 from engine.mail import address
-from engine.mail.host import Host
-from engine.mail.message.compose import compose_mail, default_sender
+from engine.mail.host import Host, default_sender
 from engine.mail.message.content import Content, content_from_bytes, cut_content, load_content
 from engine.mail.model import BadMail, Cause, Mail, MailError, NotSent, Reason, Transport, Waits
 from engine.mail.send import spool_entry
@@ -397,6 +396,8 @@ class Sender:
             Waits: nothing was attempted, and the mail has no fault.
             NotSent: the attempt failed.
         """
+        from engine.mail.message.compose import compose_mail
+
         to = address.require_address(to, self._settings.strict)
         transport, why = self._choose_transport()
         if transport is None:
@@ -639,6 +640,10 @@ class Sender:
         made: float,
         ident: str,
     ) -> Mail:
+        # It loads the packages for mail of Python, which take longer than all else of a command
+        # that only asks whether mail can be sent.
+        from engine.mail.message.compose import compose_mail
+
         return compose_mail(
             mail_content,
             to,
@@ -671,7 +676,9 @@ def _describe_sender_fault(settings: MailSettings, host: Host) -> str:
     """Return why the sender address, configured or made of the host name, is invalid; "" if it is
     valid."""
     try:
-        address.require_address(settings.sender or default_sender(settings, host), strict=False)
+        address.require_address(
+            settings.sender or default_sender(settings.product, host), strict=False
+        )
     except BadMail as bad:
         return f"no mail is sent: sender {bad}"
     return ""
