@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +95,10 @@ def _packer() -> Any:
 def _our_text(name: str) -> str:
     with open(f"{_OUR_FOLDER}/{name}.lua", encoding="utf-8") as file:
         return file.read()
+
+
+def _nothing() -> None:
+    """Nothing is done while the server works."""
 
 
 def _reopen_if_cut(connection: Any, failures: tuple[type[Exception], ...]) -> None:
@@ -242,16 +246,19 @@ class Connection:
         except self._failures as error:
             raise self.explain(error, words) from error
 
-    def run(self, call: ScriptCall) -> Any:
-        """Run one script."""
-        (answer,) = self.run_all([call])
+    def run(self, call: ScriptCall, meanwhile: Callable[[], object] = _nothing) -> Any:
+        """Run one script; `meanwhile` is called while the server works, and must not use the
+        connection."""
+        (answer,) = self.run_all([call], meanwhile)
         if isinstance(answer, StoreError):
             raise answer
         return answer
 
-    def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
+    def run_all(
+        self, calls: Sequence[ScriptCall], meanwhile: Callable[[], object] = _nothing
+    ) -> list[Any]:
         """Run scripts in one pipeline; an answer, or a `StoreError`, for each."""
-        answers = self._send_scripts([self._words(call, by_sha=True) for call in calls])
+        answers = self._send_scripts([self._words(call, by_sha=True) for call in calls], meanwhile)
         no_script = self._redis.exceptions.NoScriptError
         unknown = [n for n, answer in enumerate(answers) if isinstance(answer, no_script)]
         if unknown:
@@ -295,7 +302,9 @@ class Connection:
         except self._failures as error:
             raise self.explain(error) from error
 
-    def _send_scripts(self, commands: list[Sequence[Any]]) -> list[Any]:
+    def _send_scripts(
+        self, commands: list[Sequence[Any]], meanwhile: Callable[[], object] = _nothing
+    ) -> list[Any]:
         """Like `_send`, without the layers of redis-py that convert answers of other commands: they
         take a third of the time of a call."""
         answers: list[Any] = []
@@ -310,6 +319,7 @@ class Connection:
             connection.send_packed_command(connection.pack_commands(commands))
             if self._sentinels:
                 self._scripts_at = connection.host, connection.port
+            meanwhile()
             for _ in commands:
                 connection._sock.begin_next()
                 try:

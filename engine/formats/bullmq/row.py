@@ -152,6 +152,11 @@ def is_usual(ids: str) -> bool:
     return ids.isprintable() and ODD_ID not in ids
 
 
+def page_count(answer: str) -> int:
+    """The number of ids that an answer of `rows.lua` is about, which is its first element."""
+    return int(answer[1 : answer.index(",")])
+
+
 def read_page(
     place: RedisPlace, queue: str, ids: Sequence[str], answer: str, now: float
 ) -> tuple[int, int, list[Task | Problem]]:

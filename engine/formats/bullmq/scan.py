@@ -21,6 +21,7 @@ from engine.formats.bullmq.row import (
     WORDS,
     destination_pattern,
     is_usual,
+    page_count,
     read_page,
 )
 from engine.model import Missing, Problem, State, Task, TaskCounts
@@ -327,14 +328,20 @@ class RedisScan:
                 yield from self._rows(queue, STATES[state], ids)
 
     def _rows(self, queue: str, group: str, ids: Sequence[str]) -> Iterator[ScanItem]:
-        """The jobs of ids of one queue."""
-        done = 0
+        """The jobs of ids of one queue. A page is read while the server works on the next one."""
+        done, some, answer, items = 0, ids[:0], "", list[Task | Problem]()
+
+        def read() -> None:
+            items[:] = self._read_page(queue, some, answer)[1] if answer else []
+
         while done < len(ids):
-            some = ids[done : done + ROWS_PER_CALL]
-            answer = self._connection.run(rows_call(self._place, queue, group, some))
-            count, items = self._read_page(queue, some, answer)
-            done += count
+            asked = ids[done : done + ROWS_PER_CALL]
+            answered = self._connection.run(rows_call(self._place, queue, group, asked), read)
             yield from items
+            some, answer = asked, answered
+            done += page_count(answer)
+        read()
+        yield from items
 
     def _read_page(
         self, queue: str, ids: Sequence[str], answer: str
