@@ -134,8 +134,8 @@ def forecast_drain(known: ForecastInputs, now: float) -> Forecast:
         return forecast("rate limit 0", f"never empty: {bucket} is 0", None, True)
     if drain.trend is Trend.STALLED:
         return forecast("stalled", "stalled: tasks are due, none runs", None, True)
-    if drain.trend is Trend.UNKNOWN and not bucket:
-        why = "not enough data yet"
+    if drain.trend is Trend.UNKNOWN and (drain.unknown or not bucket):
+        why = drain.unknown or "not enough data yet"
         return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
     growth = known.kind_growth.get(name, Growth(0, 0.0))
     if growth.tasks > 0:
@@ -153,12 +153,14 @@ def forecast_drain(known: ForecastInputs, now: float) -> Forecast:
         limit, terms = shrinking, f"{waits:,} {safe_line(name)} at {net}, out less in"
     slower = drain.seconds is not None and limit > drain.seconds
     # A low rate limit makes the backlog look idle although it does drain.
-    unseen = drain.trend is Trend.IDLE and limit >= waiting * TREND_WINDOW_SECONDS / MIN_TREND_TASKS
+    is_low = limit >= waiting * TREND_WINDOW_SECONDS / MIN_TREND_TASKS
+    unseen = drain.trend is Trend.IDLE and (is_low or bool(bucket and drain.unknown))
     if drain.trend is Trend.UNKNOWN or slower or unseen:
         words = f"empty in {format_rough_duration(limit)}: {terms}"
         return forecast(f"empty in {format_rough_duration(limit)} (rate limit)", words, limit)
     if drain.trend is Trend.IDLE:
-        return _unknown(ForecastTopic.DRAIN, "ETA", "nothing moved in the last minute", numbers)
+        why = drain.unknown or "nothing moved in the last minute"
+        return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
     if drain.seconds is None:
         return grows("backlog is growing at the present rate")
     brief = f"empty in {format_rough_duration(drain.seconds)}"
@@ -264,7 +266,7 @@ def drain_with_rate_limit(drain: Drain, forecasts: Sequence[Forecast]) -> Drain:
     if found.is_growing:
         return Drain(Trend.GROWING)
     if found.unknown and drain.trend is Trend.DRAINING:
-        return Drain(Trend.UNKNOWN)
+        return Drain(Trend.UNKNOWN, unknown=found.unknown)
     return Drain(Trend.DRAINING, found.seconds) if found.seconds else drain
 
 

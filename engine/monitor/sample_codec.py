@@ -195,7 +195,7 @@ def _plain(sample: RecordedSample) -> list[object]:
         sample.lease_workers,
         sample.gone_failures,
         finer,
-        drain and [drain.trend, drain.seconds and round(drain.seconds, 1)],
+        drain and [drain.trend, drain.seconds and round(drain.seconds, 1), drain.unknown],
         None if kinds is None else [*kinds.items()],
     ]
     while later and not later[-1]:

@@ -13,7 +13,7 @@ from math import inf
 from operator import attrgetter
 
 from engine.model import State
-from engine.text.times import format_rough_duration
+from engine.text.times import format_duration, format_rough_duration
 from engine.values import NamedTuple
 
 HISTORY_SECONDS = 600.0
@@ -30,6 +30,10 @@ MIN_FLOW = 0.05
 """Tasks per second below which a rate is shown as 0.0."""
 
 MIN_TREND_SECONDS = 10.0
+
+MIN_MISSED_TASKS = 5
+"""If so many tasks or more would have left at the last minute's rate since the last one that did,
+that rate is no longer the present one: in random traffic this is rare."""
 
 ROUNDING = 1e-9
 """Tasks per second: the same number of tasks in and out differ by less."""
@@ -64,6 +68,8 @@ class Drain(NamedTuple):
     trend: Trend
     seconds: float | None = None
     """Seconds until empty at the present rate; None unless it drains."""
+    unknown: str = ""
+    """Why there is no present rate: `no worker`; "" if not known, or there is one."""
 
     @property
     def text(self) -> str:
@@ -74,6 +80,10 @@ class Drain(NamedTuple):
 
 
 _WORDS = {Trend.EMPTY: "-", Trend.UNKNOWN: "?", Trend.IDLE: "?", Trend.STALLED: "STALLED"}
+
+
+MISSING_WORKER = "no worker"
+"""Why the drain of a queue is unknown, although some left it before."""
 
 
 class Growth(NamedTuple):
@@ -273,7 +283,16 @@ class FlowHistory:
             return Drain(Trend.IDLE)
         if outward - inward <= ROUNDING or (slope > 0 and not is_flat):
             return Drain(Trend.GROWING)
+        silence = self._seconds_without_output(now)
+        if silence >= MIN_TREND_SECONDS and outward * silence >= MIN_MISSED_TASKS:
+            return Drain(Trend.IDLE, unknown=f"none left for {format_duration(silence)}")
         return Drain(Trend.DRAINING, waiting / (outward - inward if is_flat else -slope))
+
+    def _seconds_without_output(self, now: float) -> float:
+        """Seconds since a task was last seen to leave or to die; 0 if that is not counted."""
+        samples = self._since(now - RATE_WINDOW_SECONDS)
+        same = [one for one in samples if _output(one) == _output(samples[-1])]
+        return now - same[0].when if len(same) < len(samples) and self._has_flow else 0.0
 
     def most_active(self, now: float) -> int:
         """Return the most tasks that ran at the same time in the last minute, as far as seen."""
@@ -353,6 +372,10 @@ class FlowHistory:
         first, last = samples[0], samples[-1]
         tasks = last.counts.get(state, 0) - first.counts.get(state, 0)
         return Growth(tasks, last.when - first.when)
+
+
+def _output(sample: Sample) -> tuple[float, int]:
+    return sample.removed, sample.counts.get(State.DEAD, 0)
 
 
 def _died(first: Sample, last: Sample) -> float | None:

@@ -320,13 +320,13 @@ row | id text, state text, rev text, odd text, bytes number?, outcome text
 place | place text, queues queued[], unavailable text, tasks number{}?, complete flag, \
 due number?, \
 oldest_pending_age number?, in_per_second number?, out_per_second number?, course text, stalled \
-flag, drain_seconds number?, drained time?, alerts alert[], workers worker[], kinds kind[], host \
-host?, forecasts forecast{}, tokens bucket[]?, ages object?
+flag, drain_seconds number?, drain_unknown text?, drained time?, alerts alert[], \
+workers worker[], kinds kind[], host host?, forecasts forecast{}, tokens bucket[]?, ages object?
 queued | queue text, tasks number{}, oldest_pending_age number?, out_per_second number?
 past | place text, unavailable text, tasks number{}?, complete flag, due number?, \
 oldest_pending_age number?, in_per_second number?, out_per_second number?, course text, stalled \
-flag, drain_seconds number?, drained time?, alerts alert[], lock lock?, forecasts forecast{}, \
-tokens bucket[]?, transports transport[]?, ...
+flag, drain_seconds number?, drain_unknown text?, drained time?, alerts alert[], lock lock?, \
+forecasts forecast{}, tokens bucket[]?, transports transport[]?, ...
 alert | level text, what text, place text, words text, since time?, where text, state text?
 worker | place text, pid number?, owner text?, connection text?, task text?, kind text?, started \
 time?, running_seconds number?, limit_seconds number?, lease_seconds number?, destination text?, \

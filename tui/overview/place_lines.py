@@ -536,6 +536,8 @@ def describe_place(queue: PlaceLine) -> str:
     """One sentence about a place for the message line."""
     if queue.unavailable:
         return queue.unavailable
+    if why := queue.drain.unknown:
+        return f"ETA unknown: {why}"
     return _TREND_TEXTS[queue.drain.trend] if queue.complete else "counting ..."
 
 
@@ -567,5 +569,6 @@ def place_values(queue: PlaceLine, now: float) -> dict[str, object]:
         "course": str(queue.drain.trend),
         "stalled": queue.drain.trend is Trend.STALLED,
         "drain_seconds": queue.drain.seconds,
+        "drain_unknown": queue.drain.unknown or None,
         **time_fields("drained", None if eta is None else now + eta),
     }

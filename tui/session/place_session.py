@@ -39,6 +39,7 @@ from engine.monitor.sample_codec import RecordedSample, make_sample
 from engine.monitor.throughput import (
     HISTORY_SECONDS,
     MIN_TREND_SECONDS,
+    MISSING_WORKER,
     RATE_WINDOW_SECONDS,
     TREND_WINDOW_SECONDS,
     Drain,
@@ -388,11 +389,27 @@ class PlaceSession:
         return NO_WORKER_HINT if verb in TO_PENDING and self.lacks_worker else ""
 
     def estimate_drain(self, now: float) -> Drain:
-        """Time to drain the backlog; `STALLED` if due tasks wait and no task is completed."""
+        """Time to drain the backlog; `STALLED` if due tasks wait and no task is completed; unknown
+        without a worker, although some left before."""
         due = 0 if self.backlog is None else self.backlog.due
         if is_stalled(due, self.alerts, self.flow.is_without_output(now)):
             return Drain(Trend.STALLED)
-        return self.flow.drain(now)
+        drain = self.flow.drain(now)
+        if drain.trend in (Trend.EMPTY, Trend.GROWING) or not (why := self._missing_worker(now)):
+            return drain
+        return Drain(Trend.UNKNOWN, unknown=why)
+
+    def _missing_worker(self, now: float) -> str:
+        """Why no task can leave now; "" if a worker is there, or may be."""
+        lock, ran = self.readings.lock, self.flow.last_ran
+        if lock is not None:
+            why = "lock is stuck" if lock.verdict is Verdict.STUCK else ""
+            return why or (MISSING_WORKER if self.lacks_worker else "")
+        has_run = ran is not None and now - ran <= TREND_WINDOW_SECONDS
+        leases = (one.lease for one in self.active)
+        has_run |= any(one is None or not 0 < (one.until or 0) <= now for one in leases)
+        is_known = self.has_readings and self.place.has_leases and not self.place.server
+        return MISSING_WORKER if is_known and not has_run and not count_lease_workers(self) else ""
 
     async def _follow_backlog(self) -> None:
         time, due, earliest = asyncio.get_running_loop().time, 0.0, 0.0
@@ -674,7 +691,7 @@ class PlaceSession:
         if not latest.is_complete or latest.unavailable or waiting is None:
             return ()
         drain, growth = self.estimate_drain(now), self.flow.growth(State.DEAD, now)
-        if drain.trend is Trend.UNKNOWN:
+        if drain.trend is Trend.UNKNOWN and not drain.unknown:
             drain = self.recorded_flow.drain(now)
         if growth is None or growth.seconds < RATE_WINDOW_SECONDS:
             growth = self.recorded_flow.growth(State.DEAD, now) or growth

@@ -98,6 +98,15 @@ def test_when_nothing_waits_any_more() -> None:
     assert told.sentence == "empty in 30m: 30 x 1m at 60/h of mail_send"
 
 
+def test_without_a_worker_no_rate_limit_makes_an_eta() -> None:
+    """The reason is that of the drain, also in a queue with a rate limit."""
+    missing = Drain(Trend.UNKNOWN, unknown="no worker")
+    for tokens in ((), (SLOW,)):
+        told = drain_of(120, missing, tokens)
+        assert (told.brief, told.seconds) == ("ETA: ? (no worker)", None)
+        assert forecast.drain_with_rate_limit(missing, [told]) == missing
+
+
 def test_a_kind_that_grows_is_not_hidden_by_a_queue_that_shrinks() -> None:
     """If more tasks of a kind come than its limit lets run, there is no end; if they become fewer,
     the end is at that rate. A limit of less than two in the time that was watched shows neither."""
@@ -115,7 +124,8 @@ def test_a_kind_that_grows_is_not_hidden_by_a_queue_that_shrinks() -> None:
         told = drain_of(80, DRAINS, (a_bucket(rate, name="mail"),), kinds, kind_growth=growth)
         assert (told.seconds, told.sentence) == (drain.seconds, words)
         assert told.is_growing is (drain is GROWS)
-        assert forecast.drain_with_rate_limit(DRAINS, [told]) == drain
+        shown = forecast.drain_with_rate_limit(DRAINS, [told])
+        assert shown == drain._replace(unknown=told.unknown)
 
 
 @given(st.integers(0, 10**6), st.floats(0.1, 1e7), st.integers(1, 10**6), st.integers(0, 100))
@@ -193,7 +203,11 @@ def test_all_forecasts_as_data() -> None:
     (GROWS, (SLOW,), GROWS),
     (UNKNOWN, (SLOW,), Drain(Trend.DRAINING, 7200.0)),
     (UNKNOWN, (), UNKNOWN),
-    (DRAINS, (SLOW._replace(name="mail_send"),), UNKNOWN),
+    (
+        DRAINS,
+        (SLOW._replace(name="mail_send"),),
+        Drain(Trend.UNKNOWN, unknown="backlog of mail_send not counted yet"),
+    ),
 ])  # fmt: skip
 def test_column_and_text_agree(pace: Drain, tokens: tuple[BucketState, ...], drain: Drain) -> None:
     """Where a rate limit is slower than the pace, the drain column shows the time of the limit,

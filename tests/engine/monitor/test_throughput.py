@@ -79,6 +79,16 @@ def test_a_recording_before_the_first_sample_fills_the_history(is_recorded_first
     assert growth is not None and growth.tasks == 2
 
 
+def test_an_output_that_ended_makes_no_eta() -> None:
+    """Once five tasks would have left at the last minute's rate and none did, there is none."""
+    for silence, unknown in ((8, ""), (12, "none left for 12s")):
+        flow = a_flow(120, 100, left=1)
+        for second in range(1, silence + 1):
+            flow.add(NOW + second, 0, 120, {State.PENDING: 100})
+        drain = flow.drain(NOW + silence)
+        assert (drain.unknown, drain.seconds is None) == (unknown, bool(unknown))
+
+
 def test_a_task_leaves_once() -> None:
     """When it is done, not again when it is removed or, run again, is done a second time."""
     flow, left = FlowHistory(), []

@@ -558,7 +558,7 @@ def test_status_and_overview_forecast(root: Path, spooldeck: Run) -> None:
     text = spooldeck("status", str(root)).stdout
     forecasts = json.loads(spooldeck("status", str(root), "--json").stdout)["forecasts"]
     (place,) = json.loads(spooldeck("overview", str(root), "--json").stdout)["places"]
-    assert "forecast  ETA unknown: not enough data yet" in text
+    assert "forecast  ETA unknown: no worker" in text
     assert "          DLQ has 12 (limit 10)" in text
     assert forecasts["drain"]["waiting"] == 40
     assert forecasts["dlq"]["seconds"] == 0.0

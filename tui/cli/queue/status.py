@@ -14,17 +14,25 @@ from engine.largest_share import WAITING_STATES, LargestShare, find_largest
 from engine.model import Problem, State, Task, Verdict, count_by_words, fold_problems
 from engine.monitor.alerts import (
     Alert,
+    AlertInputs,
     AlertKind,
     Level,
     Unfinished,
     count_refusals,
     find_alerts,
     is_stalled,
+    lacks_worker,
     needs_attention,
     recent_refusals,
 )
 from engine.monitor.forecast import Forecast, ForecastInputs, as_row, make_forecasts
-from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory
+from engine.monitor.throughput import (
+    HISTORY_SECONDS,
+    MISSING_WORKER,
+    Drain,
+    FlowHistory,
+    Trend,
+)
 from engine.monitor.transport_health import MailBacklog, TransportSuspension, describe_suspension
 from engine.operations.journal import Operation
 from engine.places.alert_facts import TaskFacts, make_alert_inputs
@@ -143,7 +151,7 @@ def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus
     known = ForecastInputs(
         tasks.counts,
         tasks.states,
-        flow.drain(now),
+        _present_drain(flow, inputs, place, now),
         growth=flow.growth(State.DEAD, now),
         died=tasks.first_died,
         tokens=readings.tokens,
@@ -158,6 +166,14 @@ def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus
         age=None if tasks.oldest is None else max(0.0, now - tasks.oldest),
         lost=lost,
     )
+
+
+def _present_drain(flow: FlowHistory, inputs: AlertInputs, place: Place, now: float) -> Drain:
+    """The drain as recorded; unknown without a worker."""
+    drain = flow.drain(now)
+    if drain.trend in (Trend.EMPTY, Trend.GROWING) or not lacks_worker(inputs, now, place.alerts):
+        return drain
+    return Drain(Trend.UNKNOWN, unknown=MISSING_WORKER)
 
 
 def count_lost_mails(place: Place, tasks: TaskSummary, readings: PlaceReadings, now: float) -> int:

@@ -1,0 +1,54 @@
+"""An ETA needs a worker: the drain of a place without one is unknown."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from engine.model import Lease, State, Task
+from engine.monitor.throughput import MISSING_WORKER, RunTimes, Trend
+from engine.places.place import WholeQueueFigures
+from engine.places.place_watcher import PlaceReadings
+from tests.console_places import NOW, Clock, disk_place, free, make_spool, some_tasks
+from tui.session.place_session import PlaceSession
+
+HOUR_AGO = RunTimes(NOW - 3600, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("readings", "has_leases", "lease_until", "unknown"),
+    [
+        (PlaceReadings(lock=free(), runs=HOUR_AGO), False, None, MISSING_WORKER),
+        (PlaceReadings(lock=free(), runs=RunTimes(NOW - 5, 5.0)), False, None, ""),
+        (PlaceReadings(), True, None, MISSING_WORKER),
+        (PlaceReadings(), True, NOW - 60, MISSING_WORKER),
+        (PlaceReadings(), True, NOW + 60, ""),
+        (PlaceReadings(queue_figures=WholeQueueFigures(workers=(77,))), True, None, ""),
+    ],
+)
+async def test_without_a_worker_there_is_no_eta(
+    tmp_path: Path,
+    readings: PlaceReadings,
+    has_leases: bool,
+    lease_until: float | None,
+    unknown: str,
+) -> None:
+    """Tasks that left a minute ago are no throughput if lock, log or store show no worker now."""
+    make_spool(tmp_path, some_tasks())
+    place = disk_place(tmp_path)._replace(has_leases=has_leases)
+    session = PlaceSession(place, Clock())
+    try:
+        session.free_since = NOW - 3600
+        session.readings, session.has_readings = readings, True
+        for second in range(-90, 1):
+            session.flow.add(NOW + second, 0, 90 + second, {State.PENDING: 100 - second})
+        if lease_until is not None:
+            lease = Lease("77", NOW - 90, lease_until)
+            session._active = [Task("a", "mail", State.ACTIVE, NOW - 90, lease=lease)]
+        drain = session.estimate_drain(NOW)
+        assert drain.unknown == unknown
+        assert drain.trend is (Trend.UNKNOWN if unknown else Trend.DRAINING)
+    finally:
+        await asyncio.wait_for(session.close(keep_worker=False), 5)
