@@ -451,10 +451,10 @@ def _transports(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
         if window is None or window.tally is None or window.share is None:
             continue
         if transport.health(limits.transport_failures) is Health.FAILING:
-            mails, name = format_count(window.tally.ended, "mail"), _brief(transport.name)
-            words = f"{name} failed {window.share:.0%} of {mails} in {window.name}"
+            tries, name = format_count(window.tally.ended, "attempt"), _brief(transport.name)
+            words = f"{name} failed {window.share:.0%} of {tries} in {window.name}"
             if transport.name == NO_TRANSPORT:
-                words = f"no transport available for {mails} in {window.name}"
+                words = f"no transport available for {tries} in {window.name}"
             goal = Where.TRANSPORTS, None, transport.name
             yield Level.WARN, AlertKind.TRANSPORT, words, transport.failing_since(now), goal
 

@@ -47,7 +47,7 @@ class Health(StrEnum):
     OK = "ok"
     FAILING = "failing"
     IDLE = "idle"
-    FEW = "few mails"
+    FEW = "few tries"
     """Most failed, but too few ended to judge it."""
     OVER = "over"
     """It failed, but the reason is known or gone: see `settled`."""
@@ -56,29 +56,30 @@ class Health(StrEnum):
     UNKNOWN = "unknown"
 
 
-MIN_JUDGED_MAILS = 5
-"""A transport is not called failing before so many mails have ended: one bad mail in one proves
+MIN_JUDGED_ATTEMPTS = 5
+"""A transport is not called failing before so many attempts have ended: one bad mail in one proves
 nothing."""
 
 
 class DeliveryCounts(NamedTuple):
-    """Counted events."""
+    """Counted events. A mail that is tried again ends each time, so a mail may count several
+    times, also one that is delivered in the end."""
 
     attempts: int = 0
     success: int = 0
     failures: int = 0
-    """Mails given up, each perhaps after several attempts."""
+    """Attempts that ended without a delivery."""
     refused: int = 0
-    """Of these, mails to a bad address (RFC 3463: 5.1.x): the transport itself worked."""
+    """Of these, those with a bad address (RFC 3463: 5.1.x): the transport itself worked."""
 
     @property
     def failed(self) -> int:
-        """Mails given up for another reason than a bad address."""
+        """Those that failed for another reason than a bad address."""
         return self.failures - self.refused
 
     @property
     def ended(self) -> int:
-        """Mails sent or given up."""
+        """Attempts that ended."""
         return self.success + self.failures
 
 
@@ -103,8 +104,8 @@ class CountWindow(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """Share of the finished mails that failed for another reason than a bad address; None if
-        none finished."""
+        """Share of the ended attempts that failed for another reason than a bad address; None if
+        none ended."""
         if self.tally is None or not self.tally.ended:
             return None
         return self.tally.failed / self.tally.ended
@@ -171,17 +172,17 @@ class TransportHealth(NamedTuple):
 
     @property
     def judged(self) -> CountWindow | None:
-        """The shortest window of at least ten minutes in which a mail finished."""
+        """The shortest window of at least ten minutes in which an attempt ended."""
         return next((w for w in self.windows[TEN_MINUTES:] if w.share is not None), None)
 
     def find_proof(self, limit: float) -> CountWindow | None:
-        """The shortest window of at least ten minutes that proves that it is failing: enough mails
-        ended, and a share of `limit` failed; None if none does."""
+        """The shortest window of at least ten minutes that proves that it is failing: enough
+        attempts ended, and a share of `limit` failed; None if none does."""
         judged = self.judged
         if judged is None or judged.share is None or judged.share < limit:
             return None
         if self.name == NO_TRANSPORT:
-            return judged  # one mail that finds no transport proves it
+            return judged  # one attempt that finds no transport proves it
         return next((w for w in self.windows[TEN_MINUTES:] if _is_proof(w, limit)), None)
 
     def failing_since(self, now: float) -> float | None:
@@ -225,7 +226,7 @@ class TransportHealth(NamedTuple):
 
 def _is_proof(window: CountWindow, limit: float) -> bool:
     tally, share = window.tally, window.share
-    is_enough = tally is not None and tally.ended >= MIN_JUDGED_MAILS
+    is_enough = tally is not None and tally.ended >= MIN_JUDGED_ATTEMPTS
     return is_enough and share is not None and share >= limit
 
 

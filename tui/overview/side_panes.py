@@ -280,7 +280,7 @@ def _transport_pane(data: OverviewData, width: int) -> PaneRows:
 
 def _transport_frame(data: OverviewData) -> Frame:
     both = " and destinations" if data.moment.destinations else ""
-    return Frame(f"Transports{both}", "6", right=(("/min", "muted"),))
+    return Frame(f"Transports{both}", "6", right=(("attempts  /min", "muted"),))
 
 
 def used_transports(sending: MailHealth | None, limit: float) -> list[TransportHealth]:
@@ -322,7 +322,7 @@ def transport_lines(
 
 
 _URGENCY = tuple(
-    map(Health, ("failing", "suspended", "unknown", "few mails", "over", "ok", "idle"))
+    map(Health, ("failing", "suspended", "unknown", "few tries", "over", "ok", "idle"))
 )
 
 

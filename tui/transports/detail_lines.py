@@ -78,8 +78,9 @@ def about_lines(
     stop = table.suspension_of(transport, routes)
     judged, was = transport.judged, transport._replace(suspended=False).health(limit)
     share = ""
-    if judged is not None and judged.share is not None:
-        share = f", {judged.share:.0%} failed in {judged.name} (threshold {limit:.0%})"
+    if judged is not None and judged.tally is not None and judged.share is not None:
+        ended = format_count(judged.tally.ended, "attempt")
+        share = f", {judged.share:.0%} of {ended} failed in {judged.name} (threshold {limit:.0%})"
     if stop is not None and routes is not None:
         instead = f"{routes.selected} is used" if routes.selected else "mail waits"
         rows += [
@@ -94,7 +95,7 @@ def about_lines(
         if routes is not None:
             rows.append(("use", table.describe_use(transport.name, routes, now)))
     if judged is not None and judged.tally is not None and judged.tally.refused:
-        number = f"{judged.tally.refused:,} in {judged.name}"
+        number = f"{format_count(judged.tally.refused, 'attempt')} in {judged.name}"
         text = f"{number}, not counted as failed (mail.prom does)"
         rows.append(("bad addr.", (text, "")))
     never = transport.totals is not None and not transport.totals.success
@@ -147,7 +148,7 @@ def window_lines(transport: TransportHealth, width: int, limit: float = 1.0) -> 
             cells[2:4] = [UNKNOWN_RUN] * 2
         lines.append(_figures("all", cells, Source.METRICS, width))
         if transport.totals.failures:  # the counters have bad addresses among the failures
-            why = f"{transport.totals.failures:,} given up, with mails to bad addresses"
+            why = f"{transport.totals.failures:,} failed attempts, with bad addresses"
             reason: Line = ((f"{MARGIN}{'all':<6}", "muted"), UNKNOWN_RUN, (f"  {why}", "muted"))
             lines.append(cut_line(reason, width))
     return lines

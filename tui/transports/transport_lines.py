@@ -29,7 +29,7 @@ STATE_RUNS: dict[Health, Run] = {
     Health.FAILING: (" FAILING ", "chip-error"),
     Health.IDLE: (" idle", "muted"),
     Health.OVER: (" over", "muted"),
-    Health.FEW: (" few mails", ""),
+    Health.FEW: (" few tries", ""),
     Health.UNKNOWN: (" ?", "unknown"),
     Health.SUSPENDED: (" SUSPENDED ", "chip-warn"),
 }
@@ -97,7 +97,7 @@ def count_run(window: CountWindow, of: str, width: int) -> Run:
 
 
 def failure_share(window: CountWindow, limit: float = 1.0) -> Run:
-    """Share of failed mails: `8%`, `-` if none was finished, `?` if unknown."""
+    """Share of failed attempts: `8%`, `-` if none ended, `?` if unknown."""
     if window.tally is None:
         return UNKNOWN_RUN
     if window.share is None:
@@ -198,7 +198,7 @@ def _transport_line(row: ShownTransport, table: Table[ShownTransport], width: in
 def _no_transport_cell(transport: TransportHealth, failing: bool) -> Run:
     windows = (transport.windows[at] for at in (TEN_MINUTES, HOUR_WINDOW))
     counted = [f"{count_run(one, 'failures', 6)[0].strip()} in {one.name}" for one in windows]
-    return f"mail without a transport: {', '.join(counted)}", "error" if failing else "muted"
+    return f"attempts without a transport: {', '.join(counted)}", "error" if failing else "muted"
 
 
 def transport_rows(

@@ -265,7 +265,7 @@ ALL: list[tuple[Callable[[Path], None], str, type, str]] = [
     (metrics_are_none, "queue.prom: cannot parse", QueueScreen, "order: id"),
     (a_lost_folder, "cannot be read", QueueScreen, RETRIED),
     (a_broken_file, "1 problem", QueueScreen, "broken.task"),
-    (a_failing_transport, "curl failed 100% of 5 mails in 10m", TransportsScreen, "curl"),
+    (a_failing_transport, "curl failed 100% of 5 attempts in 10m", TransportsScreen, "curl"),
 ]
 
 

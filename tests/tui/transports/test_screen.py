@@ -152,7 +152,7 @@ async def test_each_transport_is_a_row_with_a_detail(unrouted: Mail) -> None:
     unrouted.count({"postfix": (120, 118, 2), "sendmail": (0, 0, 0)})
     async with unrouted.screen() as operator:
         assert keys_of(operator) == ["curl", "postfix", "sendmail"]
-        assert "state       failing, 100% failed in 10m" in below(operator)
+        assert "state       failing, 100% of 5 attempts failed in 10m" in below(operator)
         assert "100%  connect_timeout <host> #" in below(operator)
         assert "failing: curl" in operator.text
         assert "next  Enter shows its errors; S" not in operator.line("word")  # no routes, no plan
@@ -270,7 +270,7 @@ async def test_the_figures_and_use_of_a_transport_are_explained(mail: Mail) -> N
     transport that could be used, or one that is forced: both are said, not guessed."""
     mail.say(*[attempt(80, "curl") + given_up(79, "550 5.1.1 user unknown", "curl")] * 8)
     async with mail.screen(on="curl", size=(120, 40)) as operator:
-        await operator.sees("bad addr. 8 in 10m, not counted as failed")
+        await operator.sees("bad addr. 8 attempts in 10m, not counted as failed")
         (row,) = [line for line in operator.text.splitlines() if " curl " in line and "%" in line]
         assert " 5 38% " in f"{' '.join(row.split())} "
         for mail.room.forced, mail.room.installed, message, why in NOT_USED:
@@ -375,7 +375,7 @@ def test_an_unknown_figure_has_its_reason_and_no_number_is_cut() -> None:
     counted = a_way(None, None, DeliveryCounts(9, 7, 2))._replace(totals=DeliveryCounts(30, 20, 10))
     assert words(detail_lines.window_lines(counted, 80)).splitlines()[-2:] == [
         "   all      30     20      ?     ?     -     -     -  mail.prom",
-        "   all   ?  10 given up, with mails to bad addresses",
+        "   all   ?  10 failed attempts, with bad addresses",
     ]
     wide = a_way(*[DeliveryCounts(31_753, 31_753, 31_753)] * 3)
     rows = [row_of(wide, width) for width in range(20, 161, 7)]
@@ -392,7 +392,7 @@ def test_mail_that_found_no_transport_is_no_transport() -> None:
     """It has a row and is not counted; mail to bad addresses is no failure on the overview."""
     none = a_way(None, DeliveryCounts(0, 0, 1), DeliveryCounts(0, 0, 3), name=NO_TRANSPORT)
     none = none._replace(settled=True)
-    row = "none           mail without a transport: 1 in 10m, 3 in 1h"
+    row = "none           attempts without a transport: 1 in 10m, 3 in 1h"
     assert row_of(none, 120).strip() == row
     curl = a_way(*[DeliveryCounts(50, 14, 33, refused=33)] * 3)
     summary = words([view.summary_line(MailHealth(transports=(curl, none)), 0.5)])
@@ -413,7 +413,7 @@ def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
     panel = side_panes.transport_lines(MailHealth((curl,)), 0.5, 60, 4, has_mail=True)
     assert "curl  SUSPENDED  19/20 failed" in words(panel)
     lines = detail_lines.detail_lines(curl, MailHealth(), 0.5, now=NOW, width=100, routes=routes)
-    assert "failing, 95% failed in 10m" in words(lines)
+    assert "failing, 95% of 20 attempts failed in 10m" in words(lines)
     assert "none failing" in words([view.summary_line(MailHealth((curl,)), 0.5)])
 
 
@@ -582,7 +582,7 @@ def test_the_command_prints_the_same(tmp_path: Path, spooldeck: Run) -> None:
     plain, as_json = (spooldeck("transports", str(mail.root), *words) for words in ([], ["--json"]))
 
     assert (plain.returncode, as_json.returncode) == (1, 1), plain.stderr
-    assert "state       failing, 100% failed in 10m" in plain.stdout
+    assert "state       failing, 100% of 5 attempts failed in 10m" in plain.stdout
     assert "\x1b" not in plain.stdout + as_json.stdout
     rows = {row["transport"]: row for row in json.loads(as_json.stdout)["transports"]}
     transport = rows.pop(RED)
