@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import groupby, islice
@@ -54,6 +54,11 @@ _DOMAINS = _CHANGED.index(ROW_COLUMNS.index("domains"))
 _UPDATE = f"UPDATE task SET {', '.join(f'{ROW_COLUMNS[at]}=?' for at in _CHANGED)} WHERE n=?"
 
 
+def _count_died(rows: Iterable[Key], known: Container[Key]) -> int:
+    dead = STATE_NUMBERS[State.DEAD]
+    return sum(key[0] == dead and key not in known for key in rows)
+
+
 def _problem_row(problem: Problem) -> tuple[str | float | None, ...]:
     where, what, state, *times = problem
     number = None if state is None else STATE_NUMBERS[state]
@@ -77,6 +82,8 @@ class IndexDelta(NamedTuple):
     appeared: frozenset[str] = frozenset()
     departed: frozenset[str] = frozenset()
     changed: bool = False
+    died: int = 0
+    """Tasks that are new in the dead-letter queue, although others may have left it meanwhile."""
 
 
 MAX_EARLY_ROWS = 5000
@@ -188,13 +195,13 @@ class Writer:
                     for key, (n, _) in elsewhere.items()
                     if self._marks[n] == UNSEEN and key not in rows
                 }
-            changed = self._put(rows, known)
+            changed, died = self._put(rows, known), _count_died(rows, known)
             if self.total < MAX_EARLY_ROWS:
                 self._early.update(rows)
             self._remove(moved)
             places = {clean_text(problem.where) for problem in problems}
             changed |= self._replace_problems(places, "place", problems)
-        return IndexDelta(frozenset(appeared), frozenset(), changed or bool(moved))
+        return IndexDelta(frozenset(appeared), frozenset(), changed or bool(moved), died)
 
     def mark_unchanged(self, unchanged: Collection[tuple[str, State, str]]) -> list[str]:
         """Count the rows with these ids, states and revisions as seen; return the other ids."""
@@ -284,7 +291,7 @@ class Writer:
                 for key, (n, _) in known.items()
                 if key not in rows and (key[1] in ids or key[1] in missing or key[:2] in unreadable)
             }
-            changed = self._put(rows, known)
+            changed, died = self._put(rows, known), _count_died(rows, known)
             if not self._filled:
                 self._early.update(rows)
             self._remove(moved)
@@ -293,7 +300,7 @@ class Writer:
         before = {key[1] for key in known}
         after = ids | {key[1] for key in known if key not in moved}
         return IndexDelta(
-            frozenset(ids - before), frozenset(before - after), changed or bool(moved)
+            frozenset(ids - before), frozenset(before - after), changed or bool(moved), died
         )
 
     # ---- problems

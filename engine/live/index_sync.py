@@ -88,6 +88,9 @@ class IndexChanged(NamedTuple):
     """Tasks that have entered the store since the first full scan ended."""
     departed: int = 0
     """Tasks that have left it since then."""
+    died: int = 0
+    """Tasks that have come into the dead-letter queue since then; one that was retried and died
+    again counts twice."""
     expected_tasks: int = 0
     """About how many tasks the first full scan will find; 0 if unknown."""
     is_stopped: bool = False
@@ -504,8 +507,12 @@ class IndexSync:
         appeared = sum(self._departing.pop(ident, None) is None for ident in delta.appeared)
         now = time.monotonic()
         self._departing.update((ident, now) for ident in delta.departed)
-        if appeared:
-            self._update(lambda latest: latest._replace(appeared=latest.appeared + appeared))
+        if appeared or delta.died:
+            self._update(
+                lambda latest: latest._replace(
+                    appeared=latest.appeared + appeared, died=latest.died + delta.died
+                )
+            )
 
     def _debounce_departures(self) -> None:
         long_ago, departed = time.monotonic() - DEPARTURE_DELAY_SECONDS, 0

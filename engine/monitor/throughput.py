@@ -101,8 +101,8 @@ class FlowSeries(NamedTuple):
     outward: tuple[float | None, ...] = ()
     """Tasks removed per second."""
     dead: tuple[float | None, ...] = ()
-    """Growth of the dead-letter queue in tasks per second, and failed tasks that were removed; a
-    smaller one counts as 0."""
+    """Tasks that died per second. As recorded, and of what was recorded: growth of the dead-letter
+    queue, and failed tasks that were removed; a smaller one counts as 0."""
     backlog: tuple[float | None, ...] = ()
     """Mean number of pending tasks."""
 
@@ -119,6 +119,8 @@ class Sample(NamedTuple):
     counts: Mapping[State, int]
     failed: int | None = 0
     """Tasks that failed and were removed since then; None: unknown."""
+    died: int | None = None
+    """Tasks that came into the dead-letter queue since then; None: unknown."""
 
     @property
     def waiting(self) -> int:
@@ -151,6 +153,8 @@ class FlowHistory:
         self._last_totals = (0, 0)
         self._failed: int | None = None
         """The last total of failed tasks that were removed."""
+        self._died: int | None = None
+        self._died_since = 0
         self._failed_removed = 0
         """Those since the history began."""
         self._returned = 0
@@ -165,11 +169,14 @@ class FlowHistory:
         removed: int,
         counts: Mapping[State, int],
         failed: int | None = 0,
+        *,
+        died: int | None = None,
     ) -> None:
         """Add the counts at `now`, from a complete scan only. `failed`: the failed ones among those
-        that left, where they are in no state; None: unknown.
+        that left, where they are in no state; `died`: those that came into the dead-letter queue;
+        None: unknown.
 
-        `added`, `removed` and `failed` only grow; if one is lower than before, its counter
+        `added`, `removed`, `failed` and `died` only grow; if one is lower than before, its counter
         restarted at 0. A task leaves once: when it is DONE, or when it is removed and was not. If
         the clock was set back, the history is emptied: its times would repeat."""
         before = self._samples[-1] if self._samples else None
@@ -178,7 +185,9 @@ class FlowHistory:
             self._means.clear()
         if before is None:
             failed_removed = None if failed is None else self._failed_removed
-            sample = Sample(now, 0, 0, dict(counts), failed_removed)
+            sample = Sample(
+                now, 0, 0, dict(counts), failed=failed_removed, died=self._died_total(died)
+            )
         elif now - before.when < _OFTEN:
             return
         else:
@@ -194,7 +203,12 @@ class FlowHistory:
                 self._failed_removed += _more(self._failed, failed)
             failed_removed = None if failed is None else self._failed_removed
             sample = Sample(
-                now, came_since, before.removed + max(0, ended), shared_counts, failed_removed
+                now,
+                came_since,
+                before.removed + max(0, ended),
+                shared_counts,
+                failed=failed_removed,
+                died=self._died_total(died),
             )
         self._last_totals, self._failed = (added, removed), failed
         self._samples.append(sample)
@@ -204,6 +218,12 @@ class FlowHistory:
         if old > 60:
             del self._samples[: old - 1]
             self._means.clear()  # once a minute: most cells are no longer shown
+
+    def _died_total(self, died: int | None) -> int | None:
+        before, self._died = self._died, died
+        if died is not None and before is not None:
+            self._died_since += _more(before, died)
+        return None if died is None else self._died_since
 
     def precede(self, earlier: Sequence[Sample]) -> None:
         """Put recorded samples before the history: a console that was just opened knows the last
@@ -383,6 +403,8 @@ def _died(first: Sample, last: Sample) -> float | None:
     if first.failed is None or last.failed is None:
         return None
     grown = last.counts.get(State.DEAD, 0) - first.counts.get(State.DEAD, 0)
+    if first.died is not None and last.died is not None:
+        grown = last.died - first.died  # some may have been replayed meanwhile
     return (max(0, grown) + last.failed - first.failed) / (last.when - first.when)
 
 

@@ -919,7 +919,9 @@ def _add_counts(session: PlaceSession) -> None:
         session.count_samples.append((now, latest.counts))
         figures = session.readings.queue_figures
         failed = None if figures.unknown else figures.failed
-        session.flow.add(now, latest.appeared, latest.departed, latest.counts, failed)
+        session.flow.add(
+            now, latest.appeared, latest.departed, latest.counts, failed, died=latest.died
+        )
 
 
 def lease_workers(session: PlaceSession) -> tuple[int, ...]:

@@ -126,7 +126,7 @@ class LatestFlow(NamedTuple):
     rates: Rates | None = None
     """The rates of the table of queues, over a longer time than one step of the graph."""
     died: float | None = None
-    """Growth of the dead-letter queue in tasks per second, over the time of the rates."""
+    """Tasks that died per second, over the time of the rates."""
     backlog: int | None = None
     is_unknown: bool = False
     """The place cannot be read now: the last value of a line is not the present one."""
@@ -165,7 +165,9 @@ def _rates(series: FlowSeries, width: int, rows: int, now: LatestFlow) -> list[L
     rates = (inward, outward, died, *(value for values, _ in layers for value in values))
     known = (value for value in rates if value is not None)
     most = max(MIN_RATE_TOP, rounded_top(max(known, default=0.0)))
-    named = (("in", inward, "accent"), ("out", outward, "ok"), ("died", died, "error"))
+    is_net = now.rates is None and died is not None  # a recording has only the growth
+    name = "died (net)" if is_net else "died"
+    named = (("in", inward, "accent"), ("out", outward, "ok"), (name, died, "error"))
     legend = _rates_legend(named, KEY, "  ")
     for key in (KEY, KEY[:1]):
         if width_of(legend) > width:

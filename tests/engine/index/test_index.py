@@ -208,6 +208,17 @@ def test_finer_words_are_counted_as_tasks_come_change_and_leave(writer: Writer) 
     assert writer.word_counts() == {(State.PENDING, "failed"): 1}
 
 
+def test_each_death_counts_although_others_are_retried(writer: Writer) -> None:
+    """In a lookup and in a scan, each task that is new among the dead counts; one that is seen
+    there again does not."""
+    look(writer, [a_task(1), a_task(2), a_task(3, state=State.DEAD)])
+    dead = [a_task(1, state=State.DEAD, rev="new"), a_task(3, rev="new")]
+    assert writer.apply_lookup([one.id for one in dead], dead).died == 1
+    writer.begin_scan()
+    again = [a_task(1, state=State.DEAD, rev="newer"), a_task(2, state=State.DEAD, rev="new")]
+    assert writer.add_scanned(again).died == 1
+
+
 def test_what_a_scan_misses_is_asked_for(writer: Writer, reader: Reader) -> None:
     """Rows that a whole scan missed are named at its end, and stay until that is settled."""
     look(writer, [a_task(1), a_task(2), a_task(3)])

@@ -230,8 +230,12 @@ async def test_changes_of_a_spool_are_counted(place: Path) -> None:
         path = write(place / "pending", a_task(2))
         write(place / "pending", a_task(3))
         await until(inspector, counts(pending=2, active=1))
+        file_of(place, 2).rename(file_of(place, 2, State.DEAD))
+        await until(inspector, lambda changed: changed.died == 1)
+        file_of(place, 2, State.DEAD).rename(file_of(place, 2))
         file_of(place, 1, State.ACTIVE).unlink()
         changed = await until(inspector, lambda changed: changed.departed == 1)
+        assert changed.died == 1
         assert (changed.appeared, changed.counts[State.PENDING]) == (2, 2)
         await inspector.scan_now()
         assert (inspector.latest.appeared, inspector.latest.departed) == (2, 1)

@@ -125,6 +125,16 @@ def test_failed_tasks_that_leave_have_died() -> None:
     assert FlowHistory().died(NOW) is None
 
 
+def test_deaths_count_by_themselves_while_others_are_replayed() -> None:
+    """A dead-letter queue from which as many are replayed as die is not one in which none dies;
+    where only its size is known, its growth counts."""
+    for died, rate in (([7, 12, 2], 0.7), ([None, None, None], 0.0)):
+        flow = FlowHistory()
+        for number, total in enumerate(died):
+            flow.add(NOW + 5 * number, 0, 0, {State.DEAD: 40}, died=total)
+        assert (flow.died(NOW + 10), flow.series(NOW + 10, 600, 10).dead[-1]) == (rate, rate)
+
+
 def test_a_queue_is_dry_and_a_state_grows() -> None:
     """No output is known only after two minutes in which no task left; growth is that of ten
     minutes, or since the first look; a backlog that jumps by bursts, and goes down, drains."""

@@ -43,6 +43,9 @@ def test_the_printed_rates_are_over_one_time() -> None:
     head, *_ = words(flow_graph(series, 60, 10, latest)).splitlines()
     rates = ["in", "2.1/s", "out", "0.0/s", "died", "5/min"]
     assert [*head.replace(KEY, "").split()] == [*rates, "/s"]
+    # As recorded, only the growth of the dead is known.
+    head, *_ = words(flow_graph(series, 60, 10)).splitlines()
+    assert "died (net) 0.0" in head
 
 
 @each("rows", [2, GRAPH_ROWS])
