@@ -134,8 +134,9 @@ def forecast_drain(known: ForecastInputs, now: float) -> Forecast:
         return forecast("rate limit 0", f"never empty: {bucket} is 0", None, True)
     if drain.trend is Trend.STALLED:
         return forecast("stalled", "stalled: tasks are due, none runs", None, True)
-    if drain.trend is Trend.UNKNOWN and (drain.unknown or not bucket):
-        why = drain.unknown or "not enough data yet"
+    if drain.trend is Trend.UNKNOWN:
+        least = f"; at least {format_rough_duration(limit)} (rate limit)" if bucket else ""
+        why = drain.unknown or f"not enough data yet{least}"
         return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
     growth = known.kind_growth.get(name, Growth(0, 0.0))
     if growth.tasks > 0:
@@ -155,7 +156,7 @@ def forecast_drain(known: ForecastInputs, now: float) -> Forecast:
     # A low rate limit makes the backlog look idle although it does drain.
     is_low = limit >= waiting * TREND_WINDOW_SECONDS / MIN_TREND_TASKS
     unseen = drain.trend is Trend.IDLE and (is_low or bool(bucket and drain.unknown))
-    if drain.trend is Trend.UNKNOWN or slower or unseen:
+    if slower or unseen:
         words = f"empty in {format_rough_duration(limit)}: {terms}"
         return forecast(f"empty in {format_rough_duration(limit)} (rate limit)", words, limit)
     if drain.trend is Trend.IDLE:

@@ -64,7 +64,6 @@ DRAINED: tuple[tuple[int, Drain, tuple[BucketState, ...], float | None, str], ..
     (120, DRAINS, (SLOW,), 7200.0, "empty in 2h00m: 120 x 1m at 60/h of all kinds"),
     (120, DRAINS, (a_bucket(60, 5),), 6900.0, "empty in 1h55m: 115 x 1m at 60/h of all kinds"),
     (3, DRAINS, (a_bucket(60, 5),), 90.0, "empty in 1m: 3 at 2/min, out less in"),
-    (120, UNKNOWN, (SLOW,), 7200.0, "empty in 2h00m: 120 x 1m at 60/h of all kinds"),
     (120, GROWS, (), None, GROWING),
     (120, GROWS, (SLOW,), None, f"{GROWING}; without new ones 120 x 1m at 60/h of all kinds"),
     (20, IDLE, (a_bucket(40),), 1800.0, "empty in 30m: 20 x 90s at 40/h of all kinds"),
@@ -82,6 +81,7 @@ def test_when_nothing_waits_any_more() -> None:
     escape: tuple[BucketState, ...] = (a_bucket(60, name=ESCAPE),)
     for told, why in (
         (drain_of(120, UNKNOWN, ()), "not enough data yet"),
+        (drain_of(120, UNKNOWN, (SLOW,)), "not enough data yet; at least 2h00m (rate limit)"),
         (drain_of(120, IDLE, ()), "nothing moved in the last minute"),
         (drain_of(120, IDLE, (FAST,)), "nothing moved in the last minute"),
         (drain_of(120, DRAINS, "No such"), "rate limits cannot be read: No such"),
@@ -201,7 +201,7 @@ def test_all_forecasts_as_data() -> None:
     (IDLE, (SLOW,), Drain(Trend.DRAINING, 7200.0)),
     (IDLE, (), IDLE),
     (GROWS, (SLOW,), GROWS),
-    (UNKNOWN, (SLOW,), Drain(Trend.DRAINING, 7200.0)),
+    (UNKNOWN, (SLOW,), UNKNOWN),
     (UNKNOWN, (), UNKNOWN),
     (
         DRAINS,
