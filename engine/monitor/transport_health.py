@@ -326,6 +326,8 @@ class MailRoutes(NamedTuple):
     """True if the reason is an invalid file, so that all mail waits until it is repaired."""
     by_handler: bool = False
     """True if a handler of the configuration sends the mail tasks, not these transports."""
+    is_assumed: bool = False
+    """True without a configuration file: the processes that send mail may have another one."""
 
     def use(self, name: str) -> TransportUse:
         """Return whether and why mail uses that transport."""
@@ -349,6 +351,18 @@ class MailRoutes(NamedTuple):
         used."""
         sends = bool(self.selected) or self.by_handler
         return bool(self.stopped) and not sends and not self.unknown
+
+
+OTHER_SETTINGS = "mail is sent, by settings not read here"
+
+
+def believe_log(routes: MailRoutes | None, sending: MailHealth) -> MailRoutes | None:
+    """The routes; unknown if they are assumed, and no transport could send, but mail is sent."""
+    if routes is None or not routes.is_assumed or routes.selected or routes.unknown:
+        return routes
+    recent = (window for way in sending.transports for window in way.windows[: TEN_MINUTES + 1])
+    is_sent = any(window.tally is not None and window.tally.success for window in recent)
+    return routes._replace(unknown=OTHER_SETTINGS) if is_sent and not routes.stopped else routes
 
 
 def mark_explained(sending: MailHealth, routes: MailRoutes | None) -> MailHealth:

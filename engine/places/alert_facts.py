@@ -127,9 +127,17 @@ def may_be_blocked(place: Place, readings: PlaceReadings, kind: str) -> bool:
     return bool(_why_blocked(place, readings, kind))
 
 
+def is_run(readings: PlaceReadings, kind: str) -> bool:
+    """True if the log has a run of this kind in the last minutes, and no configuration file was
+    read here: then the worker has one, with a handler for it."""
+    if readings.routes is None or not readings.routes.is_assumed:
+        return False
+    return any(one.kind == kind and one.per_minute for one in readings.kinds or ())
+
+
 def _why_blocked(place: Place, readings: PlaceReadings, kind: str) -> str:
     if place.has_handler is not None and not place.has_handler(kind):
-        return "no handler"
+        return "" if is_run(readings, kind) else "no handler"
     waits = readings.routes is not None and readings.routes.is_waiting
     return "no transport" if kind == MAIL_KIND and readings.mail_obstacle and not waits else ""
 

@@ -26,10 +26,12 @@ from engine.monitor.mail_monitor import NO_RECORDS, TransportMonitor
 from engine.monitor.metrics_check import LAST_RUN, MetricsReading, Rest
 from engine.monitor.throughput import RunTimes, measure_runs
 from engine.monitor.transport_health import (
+    OTHER_SETTINGS,
     Failure,
     MailHealth,
     MailRoutes,
     Refusals,
+    believe_log,
     find_mail_log,
     mark_explained,
 )
@@ -219,6 +221,7 @@ class PlaceWatcher:
         routes = read_routes(place)
         names = () if routes is None else routes.order
         sending = self._transports.poll(mail, self._clock(), names, self._read_records())
+        routes = believe_log(routes, sending)
         backlog = None if place.mail is None else _try_to_read(place.mail.backlog)
         events, now = self.recent_events, self._clock()
         events.read_new(now)
@@ -226,6 +229,7 @@ class PlaceWatcher:
         if not isinstance(notes, str):
             self._notes = notes
         facts, obstacle, listed_at = self._read_facts()
+        obstacle = "" if routes is not None and routes.unknown == OTHER_SETTINGS else obstacle
         logged = events.latency.figures(now) if events.is_read else None
         lock, journal = read_lock(place), place.journal
         if self._is_watched is None:

@@ -15,8 +15,10 @@ from engine.model import WAITS_KEY, LockEvidence, State, Task
 from engine.monitor import metrics_check, prometheus
 from engine.monitor.alerts import Alert, AlertKind
 from engine.monitor.run_forecast import BUSY_SECONDS, ExpectedStart, Pace, expected_start
+from engine.monitor.transport_health import OTHER_SETTINGS
 from engine.operations.controls import control_rows
 from engine.operations.plans import bar_reason
+from engine.places.alert_facts import is_run
 from engine.places.place import Place, WholeQueueFigures
 from engine.places.place_watcher import read_routes
 from engine.store import StoreError
@@ -78,6 +80,10 @@ async def outlook(session: PlaceSession, task: Task, now: float) -> TaskOutlook:
         alerts=session.alerts,
         figures=readings.queue_figures,
     )
+    if readings.routes is not None and readings.routes.unknown == OTHER_SETTINGS:
+        circumstances = circumstances._replace(closed_reason="")
+    if is_run(readings, task.kind):
+        circumstances = circumstances._replace(is_handled=None)
     if task.state is not State.PENDING:
         return TaskOutlook(circumstances, unknown)
     if refusal := bar_reason(session.inspector.edges, "promote", task, now=now):

@@ -160,6 +160,7 @@ class _MailControls:
             settings.method,
             recipient=settings.recipient,
             by_handler=by_handler,
+            is_assumed=not self._setup.config.path,
         )
 
     def records(self) -> tuple[str, int]:

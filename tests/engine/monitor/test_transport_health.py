@@ -15,6 +15,7 @@ from engine.monitor.metrics_check import MetricsReading
 from engine.monitor.transport_health import (
     CALM_MINUTES,
     MAX_TRANSPORTS,
+    OTHER_SETTINGS,
     WINDOWS,
     CountWindow,
     DeliveryCounts,
@@ -24,6 +25,7 @@ from engine.monitor.transport_health import (
     Source,
     TransportHealth,
     TransportSuspension,
+    believe_log,
     find_mail_log,
     mark_explained,
 )
@@ -375,6 +377,21 @@ def test_hostile_lines_are_no_more_than_lines(mail_files: MailFiles) -> None:
     assert len(transports[red].faults[0].example) <= 200
     assert transports["late"].last_success == NOW - 19
     assert (transports["future"].windows[0].tally or DeliveryCounts()).attempts == 1
+
+
+@each(("routes", "sent", "unknown"), [
+    (MailRoutes(("curl",), is_assumed=True), 1, OTHER_SETTINGS),
+    (MailRoutes(("curl",), is_assumed=True), 0, ""),
+    (MailRoutes(("curl",), "curl", is_assumed=True), 1, ""),
+    (MailRoutes(("curl",)), 1, ""),
+])  # fmt: skip
+def test_without_a_configuration_file_the_log_is_believed(
+    routes: MailRoutes, sent: int, unknown: str
+) -> None:
+    """While mail is sent there is a transport, though none by the settings that are assumed."""
+    windows = tuple(CountWindow(*shape, DeliveryCounts(sent, sent, 0)) for shape in WINDOWS)
+    believed = believe_log(routes, MailHealth((TransportHealth("curl", None, windows),)))
+    assert believed == routes._replace(unknown=unknown)
 
 
 @each(("routes", "health"), [
