@@ -15,7 +15,7 @@ from math import ceil, inf
 from operator import attrgetter
 
 from engine.logs.task_events import EventKind, TaskEvent
-from engine.monitor.throughput import HISTORY_SECONDS, RATE_WINDOW_SECONDS
+from engine.monitor.throughput import HISTORY_SECONDS, RATE_WINDOW_SECONDS, seconds_known
 from engine.values import NamedTuple
 
 MAX_KINDS = 50
@@ -160,10 +160,13 @@ class LatencyMeter:
         other._retries = {kind: some.copy() for kind, some in list(self._retries.items())}
         return other
 
-    def figures(self, now: float, until: float = inf) -> tuple[KindFigures, ...]:
+    def figures(
+        self, now: float, until: float = inf, began: float = inf
+    ) -> tuple[KindFigures, ...]:
         """Return the figures of each kind with a run in the ten minutes before `now`, the busiest
-        first; for a past time without the runs that ended after `until`."""
-        figures = []
+        first; for a past time without the runs that ended after `until`. The rates are over the
+        time since the logs `began`, if that is shorter."""
+        figures, known_seconds = [], seconds_known(now, began, HISTORY_SECONDS)
         for kind, all_runs in self._runs.items():
             # They may be of several logs, or from before and after a clock change.
             runs = sorted(all_runs, key=attrgetter("ended"))
@@ -173,7 +176,7 @@ class LatencyMeter:
             if not runs:
                 figures += [KindFigures(kind, unknown="its runs of then are not kept")] * is_cut
                 continue
-            seconds = now - runs[0].ended if is_cut else HISTORY_SECONDS
+            seconds = now - runs[0].ended if is_cut else known_seconds
             waits = _mostly_known([run.wait for run in runs])
             times = _mostly_known([run.seconds for run in runs])
             since, end = runs[0].ended, runs[-1].ended

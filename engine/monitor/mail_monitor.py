@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import inf
 from operator import itemgetter
 from types import MappingProxyType
 
@@ -14,6 +15,7 @@ from engine.logs.recent_lines import RecentLines
 from engine.logs.task_events import EventKind, parse_event
 from engine.monitor.metrics_check import MetricsReading
 from engine.monitor.prometheus import NOT_THERE, Samples
+from engine.monitor.throughput import seconds_known
 from engine.monitor.transport_health import (
     MAX_TRANSPORTS,
     ONE_HOUR,
@@ -364,7 +366,9 @@ class TransportMonitor:
             return window._replace(reason=f"{Source.LOG}: {why}")
         tally = transport.bins.since(start)
         times = transport.send_times(start) if tally.success else None
-        return window._replace(tally=tally, source=Source.LOG, send_times=times)
+        known = seconds_known(now, inf if log is None else log.began, window.seconds)
+        window = window._replace(tally=tally, source=Source.LOG, send_times=times)
+        return window._replace(known_seconds=known if known < window.seconds else None)
 
     # Both
 

@@ -82,6 +82,12 @@ class Drain(NamedTuple):
 _WORDS = {Trend.EMPTY: "-", Trend.UNKNOWN: "?", Trend.IDLE: "?", Trend.STALLED: "STALLED"}
 
 
+def seconds_known(now: float, began: float, most: float) -> float:
+    """The seconds over which events of the last `most` seconds are a rate, if they are known since
+    `began`, which is infinite if that is not known: an hour of a log of 7 minutes has 7."""
+    return most if began == inf else min(most, max(MIN_TREND_SECONDS, now - began))
+
+
 MISSING_WORKER = "no worker"
 """Why the drain of a queue is unknown, although some left it before."""
 

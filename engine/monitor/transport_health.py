@@ -96,11 +96,14 @@ class CountWindow(NamedTuple):
     send_times: tuple[float, float] | None = None
     """Median and 95th percentile of the seconds from attempt to success, from the log; None if not
     known."""
+    known_seconds: float | None = None
+    """Seconds of it since the log began; None: all."""
 
     @property
     def rate(self) -> float | None:
         """Attempts per second."""
-        return None if self.tally is None else self.tally.attempts / self.seconds
+        seconds = self.known_seconds or self.seconds
+        return None if self.tally is None else self.tally.attempts / seconds
 
     @property
     def share(self) -> float | None:

@@ -230,7 +230,7 @@ class PlaceWatcher:
             self._notes = notes
         facts, obstacle, listed_at = self._read_facts()
         obstacle = "" if routes is not None and routes.unknown == OTHER_SETTINGS else obstacle
-        logged = events.latency.figures(now) if events.is_read else None
+        logged = events.latency.figures(now, began=events.began) if events.is_read else None
         lock, journal = read_lock(place), place.journal
         if self._is_watched is None:
             where = place.location  # or the URL of a server

@@ -32,6 +32,8 @@ class EventMemory(NamedTuple):
     latency: LatencyMeter = LatencyMeter()
     since: float = inf
     """Epoch seconds UTC from which on every event is in memory; infinity: not known."""
+    began: float = inf
+    """When the first of the logs began, as far as read, epoch seconds UTC; infinity: not known."""
 
 
 NO_EVENTS = EventMemory()
@@ -80,6 +82,11 @@ class RecentTaskEvents:
         return not any(log.is_behind for log in self._logs)
 
     @property
+    def began(self) -> float:
+        """When the first of the logs began, as in `EventMemory`."""
+        return min((log.began for log in self._logs), default=inf)
+
+    @property
     def events(self) -> tuple[TaskEvent, ...]:
         """All events read, in the order of each log."""
         return tuple(self._events)
@@ -89,7 +96,7 @@ class RecentTaskEvents:
         since = [inf if log.since is None else log.since for log in self._logs if self.is_read]
         if len(self._events) == MAX_EVENTS:
             since.append(self._events[0].when or inf)
-        return EventMemory(self.events, self.latency.copy(), max(since, default=inf))
+        return EventMemory(self.events, self.latency.copy(), max(since, default=inf), self.began)
 
     def close(self) -> None:
         """Close the logs."""

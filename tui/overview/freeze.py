@@ -221,7 +221,7 @@ def past_values(
             late_logs[session.name] = min(since, frozen.since) - frozen.at
         since = memory.since + HISTORY_SECONDS
         is_known = since <= frozen.at
-        kinds.append(memory.latency.figures(frozen.at, frozen.at) if is_known else ())
+        kinds.append(memory.latency.figures(frozen.at, frozen.at, memory.began) if is_known else ())
         if not is_known:
             late_kinds[session.name] = min(since, frozen.since) - frozen.at
     ran = latest_operations(sessions, frozen.at)

@@ -105,6 +105,15 @@ def test_the_wait_of_a_task_older_than_the_log_is_unknown(since: float | None) -
     assert meter.figures(NOW) == ()
 
 
+def test_the_rate_of_a_young_log_is_over_its_age() -> None:
+    """Runs per minute are over ten minutes, or over the time since the log began; one run in the
+    first seconds is no burst."""
+    meter = metered(*((-4, f"Task completed: a-{n} (x)") for n in range(7)))
+    for began, per_minute in ((NOW - 420, 1.0), (NOW - 9000, 0.7), (NOW - 2, 42.0)):
+        (figures,) = meter.figures(NOW, began=began)
+        assert figures.per_minute == pytest.approx(per_minute)
+
+
 def test_figures_of_a_past_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Later runs do not count, and a copy does not follow; runs that are not kept are unknown."""
     monkeypatch.setattr(latency, "MAX_RUNS", 2)

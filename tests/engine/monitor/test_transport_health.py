@@ -145,6 +145,14 @@ def test_right_after_the_start_the_windows_are_known_from_the_log(mail_files: Ma
     assert transport.totals is None
 
 
+def test_the_rates_of_a_young_log_are_over_its_age(mail_files: MailFiles) -> None:
+    """Ten minutes and an hour of a log that began seven minutes ago have seven minutes."""
+    mail_files.say(attempt(420), sent(420), *(attempt(200), sent(199)) * 6)
+    minute, ten, hour = mail_files.one().windows
+    assert (ten.rate, hour.rate) == (pytest.approx(7 / 420), pytest.approx(7 / 420))
+    assert (minute.known_seconds, ten.known_seconds) == (None, 420)
+
+
 def test_a_rotated_log_is_known_from_then_on(mail_files: MailFiles) -> None:
     """Of a rotated file that cannot be read nothing is guessed; the known time is said."""
     mail_files.say(attempt(100), sent(100))

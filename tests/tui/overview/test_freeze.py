@@ -31,7 +31,7 @@ from engine.monitor.recorder import (
     read_samples,
 )
 from engine.monitor.sample_codec import RecordedSample, decode_sample, encode_sample
-from engine.monitor.throughput import Trend
+from engine.monitor.throughput import FlowHistory, Trend
 from engine.monitor.transport_health import (
     WINDOWS,
     CountWindow,
@@ -338,6 +338,9 @@ async def test_a_moment_is_shown_as_it_was_live(root: Path) -> None:
     async with overview(place) as operator:
         (live,) = operator.console.sessions
         await operator.until(lambda: live.backlog and "mail_send" in live.backlog.kinds)
+        live.flow = FlowHistory()
+        for n in range(20, -1, -1):
+            live.flow.add(NOW - 5 * n, 0, 400 - 20 * n, {State.PENDING: 40 + 20 * n})
         sample = decode_sample(encode_sample(live.sample()), place.name)
         history = RecordedHistory((), place.name, sample)
         then = recorded_snapshot(place, 1, history, at=NOW, cells=18, parts=["orders"]).queue

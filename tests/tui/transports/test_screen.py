@@ -159,7 +159,7 @@ async def test_each_transport_is_a_row_with_a_detail(unrouted: Mail) -> None:
 
         await operator.press("j")
         await details(operator, "state       ok")
-        assert " 10m       2      2      0    0%     -     -   0.2  mail.log" in below(operator)
+        assert " 10m       2      2      0    0%     -     -   0.4  mail.log" in below(operator)
         assert " all     120    118      ?" in below(operator)
         assert "last sent   09:39:40Z (20s ago)" in below(operator)
 
