@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Flag, auto
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from engine.model import State
 from engine.monitor.alerts import Alert, Where
@@ -102,7 +102,10 @@ class PaneFocus:
 
 
 SEEN_SECONDS = 1.0
-"""Seconds after which the operator has seen that another place came under the cursor by itself."""
+"""Seconds after which the operator has seen that another row came under the cursor by itself."""
+
+CursorRow: TypeAlias = tuple[PlaceSession, str, str, bool]
+"""The place, pane and key of the row under the cursor, and whether the row has left."""
 
 
 class Change(Flag):
@@ -156,8 +159,10 @@ class OverviewParts:
         """While frozen, those of the freeze."""
         self.alerts: tuple[Alert, ...] = ()
         """The most urgent first."""
-        self._place_changed_at = float("-inf")
-        """When another place came under the cursor by itself, in epoch seconds UTC."""
+        self._changed_at = float("-inf")
+        """When another row came under the cursor by itself, in epoch seconds UTC."""
+        self._has_place_changed = False
+        """It is of another place."""
         self.reported: set[str] = set()
         """Results of recordings that were said."""
 
@@ -242,19 +247,32 @@ class OverviewParts:
                 self.reported.add(words)
                 self.say(words)
 
-    def place_changed(self) -> None:
-        """Another place came under the cursor by itself."""
-        self._place_changed_at = self.clock()
+    @property
+    def cursor_row(self) -> CursorRow:
+        """What is under the cursor."""
+        focus = self.focus
+        return self.selected, focus.pane, focus.panes[focus.pane].key, focus.has_left
+
+    def note_row(self, before: CursorRow) -> None:
+        """Note whether another row came under the cursor by itself; the first one of all does not
+        count, nor the first alert of the place under the cursor."""
+        place, pane, key, had_left = before
+        is_other = self.focus.panes[pane].key not in ("", key) and pane == self.focus.pane
+        if self.selected is not place:
+            self._changed_at, self._has_place_changed = self.clock(), True
+        elif is_other and (key or had_left):
+            self._changed_at, self._has_place_changed = self.clock(), False
 
     def choose(self) -> None:
         """The operator moves the cursor: what comes under it is seen."""
-        self.focus.is_chosen, self._place_changed_at = True, float("-inf")
+        self.focus.is_chosen, self._changed_at = True, float("-inf")
 
     def why_unseen(self, *, needs_row: bool = True) -> str:
-        """Why a key is not for the place under the cursor: the operator cannot have seen it there
+        """Why a key is not for the row under the cursor: the operator cannot have seen it there
         yet, or, if the key `needs_row`, the row has left; "" else, and the next time."""
         why = ROW_HAS_LEFT if needs_row and self.focus.has_left else ""
-        if 0 <= self.clock() - self._place_changed_at < SEEN_SECONDS:
-            why = why or f"{self.selected.name} came under the cursor: press again"
-        self._place_changed_at = float("-inf")
+        if 0 <= self.clock() - self._changed_at < SEEN_SECONDS:
+            came = self.selected.name if self._has_place_changed else "another row"
+            why = why or f"{came} came under the cursor: press again"
+        self._changed_at = float("-inf")
         return why

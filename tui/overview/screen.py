@@ -180,10 +180,9 @@ class OverviewScreen(KeyedScreen):
 
     def paint(self) -> None:
         if self.is_paintable and self.size.width:
-            before = self.parts.selected
+            before = self.parts.cursor_row
             self.panes.paint(self.parts, self)
-            if self.parts.selected is not before:
-                self.parts.place_changed()
+            self.parts.note_row(before)
             self.parts.report_recording()
             self._paint_edges()
 

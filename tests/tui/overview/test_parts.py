@@ -211,20 +211,43 @@ async def test_a_row_that_has_left_keeps_its_place() -> None:
         assert overview.screen.targets == []
 
 
-async def test_a_place_that_came_by_itself_must_be_seen() -> None:
-    """The first key within a second is refused, unless the operator has moved."""
+async def test_a_row_that_came_by_itself_must_be_seen() -> None:
+    """The first key within a second is refused, unless the operator has moved: of another place,
+    and of the same one, which may have another alert there. The first row of all is seen."""
     async with an_overview() as overview:
-        overview.parts.place_changed()
+        alerts = overview.panes[ALERTS]
+        alerts.rows = [Choice(name, ()) for name in ("stuck", "old", "new", "urgent")]
+        place = {
+            name: Target(keys.LOCK, 2 if name == "new" else 1)
+            for name in ("stuck", "old", "new", "urgent")
+        }
+        overview.parts.focus.set_targets(ALERTS, place)
+        overview.parts.focus.activate(ALERTS)
+
+        def comes(key: str) -> None:
+            before = overview.parts.cursor_row
+            alerts.key = key
+            overview.parts.note_row(before)
+
+        for pressed in ("c", "enter", "U", "W", "b", "C"):
+            for first, then, came in (("stuck", "old", "another row"), ("old", "new", "two")):
+                comes(first)
+                overview.clock.now += SEEN_SECONDS
+                comes(then)
+                overview.press(pressed)
+                assert overview.message == f"{came} came under the cursor: press again"
+                assert overview.screen.targets == []
         overview.press("c")
-        assert overview.message == "one came under the cursor: press again"
-        overview.press("c")
-        assert len(overview.screen.targets) == 1
-        overview.parts.place_changed()
+        comes("urgent")
         overview.clock.now += SEEN_SECONDS
         overview.press("c")
-        overview.parts.place_changed()
+        comes("old")
         overview.press("j", "c")
         assert len(overview.screen.targets) == 3
+        alerts.key = ""
+        comes("old")
+        overview.press("c")
+        assert len(overview.screen.targets) == 4
 
 
 async def test_while_frozen_keys_that_need_live_data_are_grey() -> None:

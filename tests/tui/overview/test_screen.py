@@ -70,7 +70,7 @@ from tui.overview import reads as overview_reads
 from tui.overview import side_panes
 from tui.overview.division import OverviewFrame, PaneNeeds, divide_screen
 from tui.overview.panes import KINDS, LOG, AgeTable
-from tui.overview.parts import AGES, ALERTS, QUEUES
+from tui.overview.parts import AGES, ALERTS, QUEUES, SEEN_SECONDS
 from tui.overview.place_lines import PlaceLine
 from tui.overview.reads import EventCounts, OverviewReads, count_events
 from tui.overview.screen import OverviewScreen
@@ -295,6 +295,7 @@ async def test_an_alert_for_a_spool_that_deserves_it(empty: Path) -> None:
             await focus(operator, ALERTS)
             while not re.search(rf"^>.*idle  {re.escape(alert)}", operator.text, re.MULTILINE):
                 await operator.press("j")
+            clock_of(operator).now += SEEN_SECONDS
             await operator.step("enter", kind, shows)
             await operator.opens(OverviewScreen, "q")
             mend(empty, before)
@@ -513,6 +514,7 @@ async def test_a_place_without_a_worker_is_started_from_its_alert(empty: Path) -
         async with overview(here, size=(100, 24), clock=Going(0.0)) as operator:
             clock_of(operator).now += 6  # a worker may be about to come
             await operator.sees("no worker running, 1 task is due", step)
+            clock_of(operator).now += SEEN_SECONDS
             if command:
                 await operator.step("W", ActionScreen, "idle")
 
