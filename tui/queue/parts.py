@@ -227,7 +227,8 @@ class QueueParts:
 
     def _explain_departure(self, before: Task, after: Task | None) -> str:
         operations = self.session.history.operations
-        return describe_departure(before, after, self.inspector.states, operations, self.clock())
+        states, events = self.inspector.states, self.session.events()
+        return describe_departure(before, after, states, operations, self.clock(), events=events)
 
     def _parse_filter(self, text: str) -> Filter:
         known = self.inspector

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from engine.config.queue_config import Trash
 from engine.index.schema import Query
-from engine.logs.task_events import Attempt, task_attempts, task_history
+from engine.logs.task_events import Attempt, EventKind, TaskEvent, task_attempts, task_history
 from engine.model import Part, State, Task
 from engine.monitor.recurrence import StillHappens
 from engine.operations.journal import Operation
@@ -244,14 +245,20 @@ RECENT_SECONDS = 12.0
 """Seconds after its end for which an operation explains that a row has left."""
 
 
+MAX_EVENTS_SEARCHED = 2000
+"""Events at the end of the logs in which the end of a task is searched, for each row that left."""
+
+
 def describe_departure(
     before: Task,
     after: Task | None,
     states: Mapping[State, str],
     operations: Iterable[Operation],
     now: float,
+    events: Sequence[TaskEvent] = (),
 ) -> str:
-    """Why a row has left its list: the operation that did it, else the task's new state."""
+    """Why a row has left its list: the operation that did it, else the task's new state, or its end
+    in the log. `events`: those of the logs."""
     for operation in operations:
         ended = operation.ended
         verb = operation.intent.verb
@@ -262,7 +269,13 @@ def describe_departure(
             words = VERBS[verb].words(is_paced=bool(operation.intent.pace))
             return f"{words.past} by {safe_line(operation.intent.who.name)} {when}"
     if after is None:
-        return "gone, or no longer readable"
+        latest = islice(reversed(events), MAX_EVENTS_SEARCHED)
+        own = (event for event in latest if event.id == before.id and not event.transport)
+        if (last := next(own, None)) is None or last.what is not EventKind.SUCCEEDED:
+            return "gone, or no longer readable"
+        return (
+            "succeeded (log)" if last.when is None else f"succeeded {format_age(now - last.when)}"
+        )
     return f"now in {state_name(states.get(after.state, after.state))}"
 
 
