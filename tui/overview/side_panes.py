@@ -12,7 +12,7 @@ from engine.locks.token_buckets import BucketState
 from engine.logs.log_line import LogLine
 from engine.model import LockEvidence, State, Verdict
 from engine.monitor.latency import KindFigures
-from engine.monitor.prometheus import Samples
+from engine.monitor.prometheus import NOT_THERE, Samples
 from engine.monitor.throughput import Trend
 from engine.monitor.transport_health import TEN_MINUTES, Health, MailHealth, TransportHealth
 from engine.operations.journal import Operation
@@ -488,7 +488,7 @@ def _metrics_cell(session: PlaceSession, now: float) -> Run:
     if metrics is None:
         return "no metrics", "muted"
     if not isinstance(metrics, Samples):
-        return "unreadable", "unknown"
+        return ("no file", "muted") if metrics == NOT_THERE else ("unreadable", "unknown")
     return format_age(now - metrics.modified), "muted"
 
 

@@ -29,6 +29,7 @@ from engine.logs.log_line import LogLine
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import State
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
+from engine.monitor.prometheus import NOT_THERE
 from engine.places.place import Place
 from engine.policy import Rate
 from engine.system.host import HostFigures, read_host_figures
@@ -503,6 +504,20 @@ async def test_an_alert_of_dead_tasks_names_its_clusters_and_leads_there(spool: 
         put_file(spool, a_task(1400, State.DEAD)._replace(error="552 mailbox full"))
         await operator.sees("13 dead in 4 clusters")
         await operator.step("c", ClustersScreen, "Clusters 3, failed 12")
+
+
+@pytest.mark.parametrize(
+    ("reading", "cell"),
+    [(NOT_THERE, "no file"), ("Permission denied", "unreadable"), (None, "no metrics")],
+)
+async def test_a_metrics_file_that_does_not_exist_is_not_unreadable(
+    reading: str | None, cell: str
+) -> None:
+    """The panes of places say which of both it is."""
+    async with overview(a_place(a_memory([]))) as operator:
+        (live,) = operator.console.sessions
+        live.readings = live.readings._replace(queue=reading)
+        assert side_panes._metrics_cell(live, NOW)[0] == cell
 
 
 async def test_a_place_without_a_worker_is_started_from_its_alert(empty: Path) -> None:
