@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from engine import verbs
 from engine.demo.keeper import ENDING_SIGNALS, HOUR, MAX_PENDING, MINUTE, DemoSettings
@@ -23,6 +24,7 @@ from engine.locks import queue_lock
 from engine.mail.send.delivery_log import LAST_SUCCESS, DeliveryPaths, Ledger
 from engine.model import Move, State, Task
 from engine.monitor.prometheus import CounterFiles
+from engine.monitor.throughput import HISTORY_SECONDS
 from engine.store import Full
 from engine.system import files
 from engine.system.command_errors import print_error
@@ -143,6 +145,13 @@ def _spool(root: str) -> SpoolFolders:
     return SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", f"{root}/mailspool")
 
 
+DEATHS = 100
+"""Most moments at which tasks died before the demo."""
+
+RETRIED_SECONDS = 120.0
+"""Seconds until a task of then was given up."""
+
+
 class DemoQueues:
     """Both queues; the id of each task that is added is appended to the file `added`."""
 
@@ -169,8 +178,9 @@ class DemoQueues:
         failing = [task_type for task_type in TASK_TYPES if task_type.error]
         for task_type in failing:
             each = -(-tasks // 5 // len(failing))
-            self._add(FLOWING, self._make_tasks(each, now - 6 * HOUR, now, [task_type]))
-        self._bury(self._stores[FLOWING], now, tasks)
+            until = now - RETRIED_SECONDS - HISTORY_SECONDS
+            self._add(FLOWING, self._make_tasks(each, now - 6 * HOUR, until, [task_type]))
+        self._bury(max_pending, now, tasks)
         self._add(FLOWING, self._make_tasks(tasks // 2, now - 6 * HOUR, now))
         self._add(WEDGED, self._make_tasks(tasks * 3 // 10, now - STUCK_BACKLOG_SECONDS, now))
         self._hanging = _hang(self._roots[WEDGED])
@@ -212,13 +222,19 @@ class DemoQueues:
             assert outcome.move.new is not None
             files.append(self._ledger, f"{outcome.move.new.id}\n".encode())
 
-    def _bury(self, store: NftbanStore, now: float, limit: int) -> None:
+    def _bury(self, max_pending: int, now: float, limit: int) -> None:
         """Move up to `limit` pending tasks to the dead-letter queue, as if they had failed before
-        the demo."""
-        taken = list(store.take(now, "demo", limit))
-        for outcome in store.swap_all(Move(task, _failed(task)) for task in taken):
-            if outcome.error is not None:
-                raise outcome.error
+        the demo: some minutes after they were made, in up to `DEATHS` moments."""
+        moment = [now]
+        folders = _spool(self._roots[FLOWING])._replace(max_pending=max_pending, durable=False)
+        store = NftbanStore(folders, clock=lambda: moment[0])
+        taken = sorted(store.take(now, "demo", limit), key=attrgetter("created"))
+        size = -(-len(taken) // DEATHS) or 1
+        for some in (taken[at : at + size] for at in range(0, len(taken), size)):
+            moment[0] = some[-1].created + RETRIED_SECONDS
+            for outcome in store.swap_all(Move(task, _failed(task)) for task in some):
+                if outcome.error is not None:
+                    raise outcome.error
 
 
 def _hang(root: str) -> int:

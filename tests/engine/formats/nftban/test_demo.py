@@ -57,6 +57,20 @@ def test_more_tasks_than_usual_are_made(tmp_path: Path, monkeypatch: pytest.Monk
     assert "max_pending: 40" in sections["queue"]
 
 
+def test_the_dead_died_before_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of the last ten minutes belongs to a queue that was just made; and not all at once."""
+    monkeypatch.setattr(demo_module, "_hang", lambda root: 0)
+    now = time.time()
+    demo_module.DemoQueues().make(DemoSettings(str(tmp_path), 40, [], now))
+    texts = [path.read_text() for path in tmp_path.glob(f"{FLOWING}/queue/dlq/*.task")]
+    died, made = (
+        [int(re.findall(rf"^{key}=\"?(\d+)", text, re.MULTILINE)[0]) for text in texts]
+        for key in ("TASK_DLQ_EPOCH", "TASK_CREATED_EPOCH")
+    )
+    assert len(set(died)) > 4 and max(died) <= now - 600
+    assert all(first < last for first, last in zip(made, died, strict=True))
+
+
 def test_one_spool_flows_and_one_is_stuck(running: tuple[Path, psutil.Process]) -> None:
     """Failures, successes and mail move in one; in the other a live process has the lock, which is
     stuck without a doubt after a minute and a half. Mail is sent by the demo's own handler,
