@@ -218,6 +218,7 @@ async def taken(
     with ExitStack() as stack:
         # Only the system sets the time of a file's last change.
         stack.enter_context(patch("engine.formats.nftban.store.broken_file", _broken_this_morning))
+        stack.enter_context(patch("tui.overview.parts.SEEN_SECONDS", 0.0))
         if drawn_screen.slow:  # it is read until the end
             stack.callback(Slow.go_on.set)
         else:

@@ -149,7 +149,7 @@ def test_the_rates_of_a_young_log_are_over_its_age(mail_files: MailFiles) -> Non
     """Ten minutes and an hour of a log that began seven minutes ago have seven minutes."""
     mail_files.say(attempt(420), sent(420), *(attempt(200), sent(199)) * 6)
     minute, ten, hour = mail_files.one().windows
-    assert (ten.rate, hour.rate) == (pytest.approx(7 / 420), pytest.approx(7 / 420))
+    assert ten.rate == hour.rate == pytest.approx(7 / 420)
     assert (minute.known_seconds, ten.known_seconds) == (None, 420)
 
 

@@ -71,7 +71,7 @@ from tui.overview import reads as overview_reads
 from tui.overview import side_panes
 from tui.overview.division import OverviewFrame, PaneNeeds, divide_screen
 from tui.overview.panes import KINDS, LOG, AgeTable
-from tui.overview.parts import AGES, ALERTS, QUEUES, SEEN_SECONDS
+from tui.overview.parts import AGES, ALERTS, QUEUES
 from tui.overview.place_lines import PlaceLine
 from tui.overview.reads import EventCounts, OverviewReads, count_events
 from tui.overview.screen import OverviewScreen
@@ -296,7 +296,6 @@ async def test_an_alert_for_a_spool_that_deserves_it(empty: Path) -> None:
             await focus(operator, ALERTS)
             while not re.search(rf"^>.*idle  {re.escape(alert)}", operator.text, re.MULTILINE):
                 await operator.press("j")
-            clock_of(operator).now += SEEN_SECONDS
             await operator.step("enter", kind, shows)
             await operator.opens(OverviewScreen, "q")
             mend(empty, before)
@@ -475,13 +474,16 @@ async def test_no_key_acts_on_a_resolved_alert(spool: Path) -> None:
         await operator.step("g G c", ClustersScreen)
 
 
-async def test_a_key_waits_until_the_place_under_the_cursor_was_seen(empty: Path) -> None:
+async def test_a_key_waits_until_the_place_under_the_cursor_was_seen(
+    empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If the cursor goes by itself, the first key within a second is refused."""
     eleven_dead(empty)
     other = a_place(a_memory([a_task(number, State.DEAD) for number in range(12)]))
     async with overview(disk_place(empty), other) as operator:
         screen = screen_of(operator)
         await operator.sees("12 dead", "11 dead")
+        monkeypatch.setattr("tui.overview.parts.SEEN_SECONDS", 1.0)
         clock_of(operator).now += 2
         await operator.until(lambda: screen.parts.focus.pane == ALERTS)
         await operator.until(lambda: screen.parts.selected.number == 1)
@@ -529,7 +531,6 @@ async def test_a_place_without_a_worker_is_started_from_its_alert(empty: Path) -
         async with overview(here, size=(100, 24), clock=Going(0.0)) as operator:
             clock_of(operator).now += 6  # a worker may be about to come
             await operator.sees("no worker running, 1 task is due", step)
-            clock_of(operator).now += SEEN_SECONDS
             if command:
                 await operator.step("W", ActionScreen, "idle")
 
