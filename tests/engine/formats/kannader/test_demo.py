@@ -20,7 +20,7 @@ from tests.demo_places import KANNADER, demo_of, open_in, tasks_in, until
 def test_the_mail_spool_has_every_sort_of_mail(tmp_path: Path) -> None:
     """Deferred, held, left in flight by a dead worker, and two damaged; more come, and are sent."""
     with demo_of(demo := tmp_path / "demo", KANNADER):
-        place = demo / "kannader"
+        place = demo / "outbox"
         loaded = queue_config.load_config(str(demo / CONFIG_FILE), os.environ)
         assert setup_for(loaded, str(place), {}).settings.host == "127.0.0.1"
         with closing(open_in(place)) as store:
