@@ -17,6 +17,8 @@ from engine.locks import queue_lock
 from engine.model import Lease, LockEvidence, State, Task, Verdict
 from engine.monitor.prometheus import QueueGauges, render_queue
 from engine.places.place import Place
+from engine.system.host import DiskSpace
+from engine.text.figure import Figure
 from tests.open_store import open_store
 from tui.app import Console
 from tui.log.screen import LogScreen
@@ -189,6 +191,22 @@ def disk_place(root: Path, name: str = "", clock: Callable[[], float] = lambda: 
         mail_metrics=str(root / "metrics" / "mail.prom"),
         logs=(str(root / "log" / "queue.log"),),
     )
+
+
+def a_full_disk(**fields: object) -> DiskSpace:
+    """A disk of 2.1 MB without room, of which nothing else is known."""
+    unknown = DiskSpace(
+        folder="/srv/queue",
+        free_tasks=0,
+        used_bytes=2_097_152,
+        total_bytes=2_097_152,
+        lacks_inodes=False,
+        mount="/srv",
+        own_bytes=Figure(None),
+        grown_bytes=0,
+        grown_seconds=240.0,
+    )
+    return unknown._replace(**fields)  # type: ignore[arg-type]
 
 
 class Clock:

@@ -26,8 +26,9 @@ from engine.monitor.metrics_check import (
 from engine.monitor.prometheus import NOT_THERE, Samples
 from engine.monitor.throughput import HISTORY_SECONDS, Growth, RunTimes
 from engine.monitor.transport_health import Failure, Health, MailRoutes, Refusals, TransportHealth
+from engine.system.host import DiskSpace
 from engine.text.figure import Figure
-from engine.text.figures import format_count
+from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_duration, format_rough_duration, format_time
 from engine.values import NamedTuple
@@ -120,9 +121,6 @@ class Blocked(NamedTuple):
     """Reason in a few words: `no handler`."""
 
 
-MIN_FREE_TASKS = 100
-"""Minimum free space, in tasks: one bulk change touches up to this many."""
-
 MIN_FLOOD_MAILS, FLOOD_SHARE = 500, 0.5
 """One sender or account has more than this share of more than so many waiting mails: an alert."""
 
@@ -203,9 +201,8 @@ class AlertInputs(NamedTuple):
     blocked: Sequence[Blocked]
     dead_clusters: int | None
     """Number of different errors of the dead tasks; None if not counted."""
-    free_tasks: Mapping[str, int]
-    """How many more tasks fit on each disk that is written to, by the path of a folder there; the
-    disk of the tasks is the first."""
+    disks: Sequence[DiskSpace]
+    """The file systems that are written to; that of the tasks is the first."""
     limits: Sequence[LimitUse]
     destinations: Sequence[SeenDestination]
     refusals: Refusals | str
@@ -399,16 +396,54 @@ def _blocked(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
 
 
 def _space(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    for number, (path, room) in enumerate(inputs.free_tasks.items()):
-        if room < MIN_FREE_TASKS:
-            where = f"room for {format_count(room, 'task') if room else 'no task'}"
-            words = f"disk full: {safe_line(path) if number else where}: see `doctor`"
-            yield Level.CRIT, AlertKind.FULL, words, None, (Where.QUEUE,)
+    for disk in inputs.disks:
+        if disk.is_full:
+            goal = _free_goal(disk, inputs.counts)
+            yield Level.CRIT, AlertKind.FULL, describe_disk(disk), None, goal
     for one in inputs.limits:
         if is_nearly_full(one):
             level = Level.CRIT if one.used >= one.limit else Level.WARN
             goal = (Where.QUEUE,) if one.state is None else (Where.STATE, one.state)
             yield level, AlertKind.LIMIT, describe_limit(one), None, goal
+
+
+def describe_disk(disk: DiskSpace, most: int = MAX_TEXT_LENGTH) -> str:
+    """A full disk: mount point, size, and as many other facts as fit into `most` characters."""
+    mount = safe_line(disk.mount)
+    mount = mount if len(mount) <= MAX_MOUNT_CHARS else f"...{mount[3 - MAX_MOUNT_CHARS :]}"
+    used, total = format_bytes(disk.used_bytes), format_bytes(disk.total_bytes)
+    used = used.removesuffix(total[total.index(" ") :])  # one unit for both
+    own, grown, room = disk.own_bytes, disk.grown_bytes, disk.free_tasks
+    facts = [f"room for {format_count(room, 'task')}"] if room else []
+    if own.value is not None and not disk.lacks_inodes:
+        facts.append(f"queue {own.text(lambda size: format_bytes(int(size)))}")
+    if grown > 0 and not disk.lacks_inodes:
+        facts.append(f"+{format_bytes(grown)} in {format_rough_duration(disk.grown_seconds)}")
+    words = f"disk full: {mount}, {'no free inodes' if disk.lacks_inodes else f'{used} of {total}'}"
+    for fact in facts:
+        words += f", {fact}" * (len(words) + 2 + len(fact) <= most)
+    return words
+
+
+MAX_MOUNT_CHARS = 24
+"""Maximum characters of a mount point in an alert, its last ones."""
+
+
+def is_filled_by_others(disk: DiskSpace) -> bool:
+    """True if at most half of what is used there is of the place."""
+    own = disk.own_bytes
+    return own.value is not None and own.is_exact and 2 * own.value <= disk.used_bytes
+
+
+def _free_goal(disk: DiskSpace, counts: Mapping[State, int]) -> _Goal:
+    """Where an operator can make room: in the trash, which needs no room for the journal, or among
+    the dead tasks while there is room for it; else not in the console."""
+    if not is_filled_by_others(disk):
+        if counts.get(State.TRASH):
+            return Where.STATE, State.TRASH, disk.mount
+        if counts.get(State.DEAD) and disk.free_tasks:
+            return Where.STATE, State.DEAD, disk.mount
+    return Where.QUEUE, None, disk.mount
 
 
 def is_nearly_full(one: LimitUse) -> bool:

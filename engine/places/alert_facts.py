@@ -113,7 +113,7 @@ def make_alert_inputs(
         clock_step=readings.clock_step,
         blocked=tuple(_blocked(place, readings, tasks.due_kinds)),
         dead_clusters=dead_clusters,
-        free_tasks=readings.free_tasks,
+        disks=readings.disks,
         limits=(*limits_of_tasks(place, tasks.counts, tasks.trash_bytes), *readings.limits),
         destinations=destinations,
         refusals=readings.refusals,

@@ -25,7 +25,7 @@ from engine.operations.journal import Journal, Who
 from engine.operations.notes import Notes
 from engine.places.schedules import PlaceSchedules
 from engine.store import Store
-from engine.system.host import HostFigures
+from engine.system.host import DiskSpace, HostFigures
 from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from engine.text.times import format_time
@@ -230,8 +230,8 @@ class Place(NamedTuple):
     None without rate limits."""
     location: str = ""
     """Where its tasks are, as `status` prints it: a path, or a URL without password."""
-    free_tasks: Callable[[], Mapping[str, int]] = dict
-    """How many more tasks fit on each disk, by the path of a folder there, that of tasks first."""
+    disks: Callable[[], tuple[DiskSpace, ...]] = tuple
+    """Reads the file systems that it writes to, that of its tasks first."""
     url_fields: tuple[str, ...] = ("url",)
     """Fields of a task's JSON data that may have the URL of its request."""
     max_pending: int | None = None

@@ -40,7 +40,7 @@ from engine.places.place import Place, WholeQueueFigures
 from engine.places.recent_events import RecentTaskEvents
 from engine.store import StoreError, Unavailable
 from engine.system import mounts
-from engine.system.host import HostFigures, identify_folders
+from engine.system.host import DiskSpace, HostFigures, identify_folders
 from engine.text.error_text import error_text
 from engine.values import NamedTuple
 
@@ -102,7 +102,7 @@ class PlaceReadings(NamedTuple):
     mail_obstacle: str = ""
     identity: tuple[tuple[int, int], ...] = ()
     """Device and inode of the folders of its tasks, or of its file; () if unknown, or a server."""
-    free_tasks: Mapping[str, int] = {}
+    disks: tuple[DiskSpace, ...] = ()
     limits: tuple[LimitUse, ...] = ()
     """Limits of the processes of the place, with how much of each is used."""
     rest: Rest | None = None
@@ -128,7 +128,7 @@ class PlaceReadings(NamedTuple):
             host=None,
             refusals=why,
             clock_step="",
-            free_tasks={},
+            disks=(),
             limits=(),
             rest=None,
         )
@@ -260,7 +260,7 @@ class PlaceWatcher:
             clock_step=place.clock_step(),
             mail_obstacle=obstacle,
             identity=identify_folders((place.location, *place.task_folders)),
-            free_tasks=place.free_tasks(),
+            disks=place.disks(),
             limits=tuple(limit_open_files(lock, facts.workers)),
             rest=Rest(max(changes), changed_until) if changes else None,
             is_watched=self._is_watched,

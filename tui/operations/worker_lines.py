@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from engine.model import STALLED_KEY, State, Verdict
+from engine.monitor.alerts import Where, describe_disk
 from engine.monitor.latency import KindFigures
 from engine.monitor.throughput import Trend
 from engine.text.figure import UNKNOWN
@@ -16,7 +17,14 @@ from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 from engine.values import NamedTuple
 from tui.session.place_session import PlaceSession
-from tui.session.worker_rows import IDLE, NO_WORKER, NOT_COUNTED, WorkerRow, kind_figures
+from tui.session.worker_rows import (
+    IDLE,
+    NO_WORKER,
+    NOT_COUNTED,
+    WorkerRow,
+    find_full_disk,
+    kind_figures,
+)
 from tui.text.lines import (
     UNKNOWN_RUN,
     Line,
@@ -173,12 +181,15 @@ def _brief_name(row: WorkerRow) -> str:
     return _pid_cell(row)[0]
 
 
-def brief_worker_lines(rows: Sequence[WorkerRow], width: int, height: int) -> list[Line]:
-    """The rows for a narrow pane: PID, task, kind, place and how long it runs."""
+def brief_worker_lines(
+    rows: Sequence[WorkerRow], width: int, height: int, *, can_start: bool
+) -> list[Line]:
+    """The rows for a narrow pane: PID, task, kind, place and how long it runs. `can_start`: a
+    worker of some place can be started, and can write."""
     busy = [row for row in rows if is_busy(row)]
     if not busy:
         is_read = rows and all(row.note != NOT_COUNTED for row in rows)
-        notice = f"{NO_WORKER}: W starts one" if is_read else NOT_COUNTED
+        notice = NO_WORKER + ": W starts one" * can_start if is_read else NOT_COUNTED
         return [cut_line(((f"   {notice}", "muted"),), width)]
     pids = max(0 if row.is_server else cells_of(_brief_name(row)) for row in busy)
     lines = []
@@ -239,6 +250,7 @@ def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple
         ("lock", "" if lock is None else f"{lock.verdict}: {lock.reason}"),
         ("waiting", f"{waiting}, {due} due{age}"),
         ("worker", "" if session.worker.pid is None else f"PID {session.worker.pid} started here"),
+        ("disk", _disk_words(session)),
         ("last", session.worker.last_end),
         ("owner", row.owner),
         ("connection", row.connection),
@@ -258,6 +270,16 @@ def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple
         ("last error", task.error),
     ]
     return [(name, safe_line(text)) for name, text in rows if text]
+
+
+def _disk_words(session: PlaceSession) -> str:
+    """The full disks of a place, and how to find the large files there; "" without one."""
+    full = [disk for disk in session.readings.disks if disk.is_full]
+    return "; ".join(
+        f"{describe_disk(disk, most=1000).removeprefix('disk ')}; what fills it: "
+        f"du -xah {shlex.quote(disk.mount)} | sort -h | tail"
+        for disk in full
+    )
 
 
 def _limit_words(row: WorkerRow) -> str:
@@ -289,6 +311,10 @@ def next_step(row: WorkerRow, session: PlaceSession) -> tuple[str, str]:
     lock, can_start = session.readings.lock, bool(session.place.worker_command)
     if lock is not None and lock.verdict is Verdict.STUCK:
         return "U", f"frees the lock of {row.name}" + "; then W starts a worker" * can_start
+    if row.pid is None and not row.is_server and (full := find_full_disk(session)):
+        if full.target.where is Where.STATE:
+            return "2", "opens the tasks: X in their trash frees space"
+        return "", f"make room on {full.target.name}, then W starts a worker"
     if row.pid is None and row.note == NO_WORKER and can_start:
         return "W", f"starts a worker at {row.name}"
     if row.is_abandoned and session.place.has_leases:

@@ -22,7 +22,7 @@ from tui.screens.rows_parts import Change, RowsActions, RowsParts
 from tui.screens.rows_screen import ListPanes, RowsScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
-from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
+from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers, find_full_disk
 from tui.text import keys
 from tui.text.frames import Frame
 from tui.text.hints import next_line
@@ -111,7 +111,12 @@ class WorkerAction(Action):
     def lines(self, now: float, width: int, reason: Reason) -> list[Line]:
         stopped = f"SIGTERM to PID {self._stops}: it finishes its claimed tasks and exits"
         words = self._start_words() if self._stops is None else [stopped]
-        return [line for sentence in words for line in folded_lines(sentence, width)]
+        full = find_full_disk(self._session) if self._stops is None else None
+        warned = f"! {full.text}: a worker may end at its first write" if full else ""
+        return [
+            *(folded_lines(warned, width, "warn") if warned else ()),
+            *(line for sentence in words for line in folded_lines(sentence, width)),
+        ]
 
     def _start_words(self) -> list[str]:
         session, lock = self._session, self._session.readings.lock
@@ -243,6 +248,7 @@ def _why_no_task(parts: WorkersParts) -> str:
         if row.task:
             return ""
         starts = row.pid is None and bool(session.place.worker_command)
+        starts = starts and find_full_disk(session) is None
     return parts.no_row_reason("no task here" + (": W starts a worker" if starts else ""))
 
 

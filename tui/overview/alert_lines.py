@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
 from engine.text.safe import safe_line
 from tui.screens.target import Target
+from tui.session.worker_rows import room_step
 from tui.text import keys
 from tui.text.frames import NARROW_COLUMNS
 from tui.text.lines import Line, cells_of, cut_line, fit_text_end, join_ends, width_of
@@ -96,7 +97,6 @@ _BY_ERROR = ("c", "clusters", "groups these tasks by error, still happening or n
 _NEXT_OF_KIND: Mapping[AlertKind, tuple[str, str, str]] = {
     AlertKind.DEAD: _BY_ERROR,
     AlertKind.GROWING: _BY_ERROR,
-    AlertKind.FULL: ("4", "dead tasks", "lists the dead: X purges, X in trash frees space"),
     AlertKind.UNHEALTHY: ("Enter", "destination", "opens it; O there probes it, S blocks it"),
     AlertKind.RECOVERED: ("Enter", "destination", "opens it; R there sends what failed again"),
 }
@@ -111,6 +111,8 @@ def next_step(alert: Alert, *, can_start: bool = True) -> tuple[str, str, str]:
     console can start a worker at its place."""
     if alert.target.where is Where.WORKERS and not can_start:
         return _WORKERS
+    if alert.kind is AlertKind.FULL:
+        return room_step(alert)
     return _NEXT_OF_KIND.get(alert.kind) or _NEXT[alert.target.where]
 
 

@@ -22,6 +22,7 @@ from tui.screens.message import Message
 from tui.screens.rows_parts import ROW_HAS_LEFT
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
+from tui.session.worker_rows import find_full_disk
 from tui.text import keys
 from tui.text.table import Choice
 
@@ -206,8 +207,9 @@ class OverviewParts:
         return part.display and bool(has_cells or part.rows)
 
     def can_start_worker(self, session: PlaceSession) -> bool:
-        """True if a worker of a place can be started from here."""
-        return bool(session.place.worker_command) and not self.context.arming.read_only
+        """True if a worker of a place can be started from here, and can write."""
+        can_start = bool(session.place.worker_command) and not self.context.arming.read_only
+        return can_start and find_full_disk(session) is None
 
     @property
     def place_to_unlock(self) -> PlaceSession:

@@ -31,7 +31,7 @@ from tui.screens.target import Target
 from tui.session.history import operation_name
 from tui.session.index_queries import CheckedCluster
 from tui.session.place_session import PlaceSession
-from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
+from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers, find_full_disk
 from tui.text import keys
 from tui.text.frames import Frame
 from tui.text.glyphs import SPARKS
@@ -341,7 +341,9 @@ def _worker_pane(data: OverviewData, width: int) -> PaneRows:
         head = [title]
     else:
         workers = {key: row for key, row in workers.items() if worker_lines.is_busy(row)}
-        lines = worker_lines.brief_worker_lines([*data.live_values.workers], width, MAX_PANE_ROWS)
+        can_start = any(find_full_disk(session) is None for session in data.sessions)
+        busy = [*data.live_values.workers]
+        lines = worker_lines.brief_worker_lines(busy, width, MAX_PANE_ROWS, can_start=can_start)
         if not workers:
             return PaneRows(head=lines)
     rows = [

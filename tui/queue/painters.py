@@ -18,6 +18,7 @@ from tui.queue.keys import ROWS
 from tui.queue.parts import QueueParts
 from tui.queue.task_details import brief_lines, detail_lines
 from tui.screens.key_rows import hints_of
+from tui.session.worker_rows import find_full_disk, room_step
 from tui.text.frames import RULE, Frame
 from tui.text.graphs import bar
 from tui.text.header import tab_line
@@ -323,6 +324,10 @@ def next_step(parts: QueueParts, *, lock_alarms: bool) -> tuple[str, str]:
         return "", f"worker moves it to quarantine in {seconds:.0f}s"
     if lock_alarms and state in (State.PENDING, State.ACTIVE):
         return ("5", "shows the locks") if read_only else ("U", "shows the evidence")
+    full = find_full_disk(parts.session)
+    if full and state in (State.PENDING, State.ACTIVE):
+        key, _, does = room_step(full)
+        return (key, does) if key != "Enter" else ("l", "leads to the trash: X there frees space")
     if state is State.PENDING and parts.lacks_worker and parts.place.worker_command:
         return ("Enter", "shows why it waits") if read_only else ("W", "starts a worker")
     if state is State.DEAD and parts.filter.filter.is_only("cluster"):  # all of them

@@ -23,6 +23,7 @@ from tui.screens.graph_pane import MIN_GRAPH_LINES, GraphPane
 from tui.screens.place_foot import MOST_BLANK_LINES, LogPane
 from tui.screens.rows_screen import WIDE_COLUMNS, WIDE_LINES
 from tui.session.place_session import describe_server
+from tui.session.worker_rows import find_full_disk
 from tui.terminal.render_cache import Across, Down
 from tui.text.frames import Frame, frame_border
 from tui.text.graphs import AXIS_CELLS, time_axis
@@ -86,7 +87,9 @@ def _fact_parts(parts: QueueParts) -> list[Line]:
     inward, outward = (UNKNOWN, UNKNOWN) if rates is None else map(format_rate, rates[:2])
     style = "unknown" if rates is None else ""
     in_runs: Line = (("in ", "muted"), (inward, style))
-    facts: list[Line] = [(*in_runs, ("  out ", "muted"), (outward, style))]
+    full = find_full_disk(session)
+    facts: list[Line] = [((full.text, "error"),)] if full else []
+    facts.append((*in_runs, ("  out ", "muted"), (outward, style)))
     if (latency := _slowest_latency(readings.kinds or ())) is not None:
         wait, run = (f"{s:.1f}s" if s < 10 else format_minutes(s) for s in latency)
         facts.append((("wait p95 ", "muted"), (wait, ""), ("  run p95 ", "muted"), (run, "")))

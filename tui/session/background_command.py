@@ -258,7 +258,9 @@ class WorkerProcess:
         size = self._stderr_file.seek(0, 2)
         self._stderr_file.seek(max(0, size - 2048))
         lines = self._stderr_file.read().decode("utf-8", "replace").strip().splitlines()
-        return lines[-1] if lines else ""
+        last = lines[-1].removeprefix("spooldeck: ") if lines else ""
+        path, _, reason = last.partition(": ")
+        return f"{reason}: {path}" if path.startswith("/") and reason else last
 
     def _release(self) -> None:
         if self._stderr_file is not None:

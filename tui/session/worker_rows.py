@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from engine.model import STALLED_KEY, ConnectedWorker, LockEvidence, Task, Verdict
-from engine.monitor.alerts import AlertKind
+from engine.model import STALLED_KEY, ConnectedWorker, LockEvidence, State, Task, Verdict
+from engine.monitor.alerts import Alert, AlertKind, Where
 from engine.monitor.latency import KindFigures, with_unlogged_kinds
 from engine.monitor.throughput import HISTORY_SECONDS, Trend
 from engine.text.decode import parse_digits
@@ -18,6 +18,21 @@ NO_WORKER, IDLE, NOT_COUNTED = "no worker running", "no task claimed", "reading 
 """Words for a row without a task."""
 
 MAX_NAMED_QUEUES, NO_NAME = 3, "(no name)"
+
+
+def find_full_disk(session: PlaceSession) -> Alert | None:
+    """The alert about a full disk that a place writes to; a worker may end at its first write."""
+    return next((alert for alert in session.alerts if alert.kind is AlertKind.FULL), None)
+
+
+def room_step(full: Alert) -> tuple[str, str, str]:
+    """The key of the next step while a disk is full, a word for it, and what it does."""
+    goal = full.target
+    if goal.where is not Where.STATE:
+        return "3", "disk", f"shows what fills {goal.name}; make room, then W"
+    if goal.state is State.TRASH:
+        return "Enter", "trash", "lists the trash: X there frees space"
+    return "4", "dead tasks", "lists the dead: X purges, X in trash frees space"
 
 
 class WorkerRow(NamedTuple):

@@ -27,6 +27,7 @@ from tui.screens.key_rows import ScreenActions
 from tui.screens.message import Message
 from tui.session.index_queries import check_clusters
 from tui.session.place_session import PlaceSession
+from tui.session.worker_rows import find_full_disk
 from tui.task import lookup, parts_lines
 from tui.task import task_lines as view
 from tui.task.parts_lines import Opened
@@ -418,7 +419,9 @@ class TaskParts:
     def _next_key(self, task: Task) -> tuple[str, str]:
         place, is_pending = self.session.place, task.state is State.PENDING
         if is_pending and self.session.lacks_worker and place.worker_command:
-            return "3", "opens the workers: W there starts one"
+            full = find_full_disk(self.session)
+            does = f"make room on {full.target.name} first" if full else "W there starts one"
+            return "3", f"opens the workers: {does}"
         key, does = NEXT_STEPS.get(task.state, ("", ""))
         if is_pending and (task.due or 0.0) <= self.context.clock():
             key = ""  # it is due already

@@ -24,7 +24,8 @@ from engine.monitor.prometheus import QueueGauges, Samples, render_queue
 from engine.monitor.throughput import Growth, RunTimes
 from engine.monitor.transport_health import CountWindow, Failure, Refusals, TransportHealth
 from engine.system import files
-from tests.console_places import Clock, a_task, disk_place, make_spool, put_file
+from engine.text.figure import Figure
+from tests.console_places import Clock, a_full_disk, a_task, disk_place, make_spool, put_file
 from tests.engine.monitor.test_transport_health import attempt, given_up
 from tests.mail_transports import PlaceTransports
 from tests.recorder_samples import NOTHING_KNOWN
@@ -106,7 +107,7 @@ DENIED = "Permission denied"
 UNKNOWN = LockEvidence(Verdict.UNKNOWN, reason=DENIED)
 NONE_RUNS, NO_RUN = "CRIT nothing runs: ", "no worker running, 12 tasks are due"
 SUSPENDED = "WARN a suspended transport: curl suspended by ana for 2h00m"
-FULL = "see `doctor`"
+LONG = "/var/lib/containers/volumes/mail-queue"
 BEFORE = [(NOW - 20, tasks(pending=40))]
 CUT = alerts.Unfinished("op-1", "replay", NOW - 1800, who="ana", open=87, planned=179)
 INLINE = a_way(0, 4, NO_TRANSPORT)
@@ -188,7 +189,7 @@ TABLE = [
     (mail("curl", why_not={"curl": "no relay"}, stopped={}), ""),
     (mail("curl", unknown=DENIED), ""),
     (mail(unknown="suspended: not JSON", blocked=True, stopped={}),
-     f"no mail is sent: suspensions unreadable: {FULL} -> transports"),
+     "no mail is sent: suspensions unreadable: see `doctor` -> transports"),
     (mail("curl", "mailx", selected="mailx"),
      f"{SUSPENDED}: the relay is moved -> transports curl"),
     (mail("curl"), f"{SUSPENDED}, mail waits: the relay "),
@@ -242,11 +243,26 @@ TABLE = [
     (blocked(2580),
      "WARN tasks that no worker can run: 3 feeds_sync due for 43m: no handler: see `doctor` "
      "-> state pending"),
-    (a_sight(free_tasks={"/srv": 100}), ""),
-    (a_sight(free_tasks={"/srv": 99}),
-     f"CRIT a full disk: disk full: room for 99 tasks: {FULL} -> queue"),
-    (a_sight(free_tasks={"/srv": 0}), f"disk full: room for no task: {FULL}"),
-    (a_sight(free_tasks={"/srv": 500, "/var/log": 0}), f"disk full: /var/log: {FULL}"),
+    (a_sight(disks=[a_full_disk(free_tasks=100)]), ""),
+    (a_sight(disks=[a_full_disk(free_tasks=99, used_bytes=1_690_000)]),
+     "CRIT a full disk: disk full: /srv, 1.7 of 2.1 MB, room for 99 tasks -> queue /srv"),
+    (a_sight(disks=[a_full_disk(own_bytes=Figure(124_000))]),
+     "CRIT a full disk: disk full: /srv, 2.1 of 2.1 MB, queue 124.0 kB -> queue /srv"),
+    (a_sight(disks=[a_full_disk(own_bytes=Figure(900, is_exact=False), grown_bytes=1_900_000)]),
+     "CRIT a full disk: disk full: /srv, 2.1 of 2.1 MB, queue 900 B+, +1.9 MB in 4m"
+     " -> queue /srv"),
+    (a_sight(disks=[a_full_disk(mount=LONG, lacks_inodes=True, grown_bytes=1_900_000)]),
+     f"disk full: ...{LONG[-21:]}, no free inodes -> queue {LONG}"),
+    (a_sight(disks=[a_full_disk(free_tasks=500), a_full_disk(mount="/var/log")]),
+     "disk full: /var/log, "),
+    # where room can be made: what only others can free, the trash, the dead if a journal fits
+    (a_sight(disks=[a_full_disk(own_bytes=Figure(1_100_000))], counts=tasks(trash=1, dead=1)),
+     "queue 1.1 MB -> state trash /srv"),
+    (a_sight(disks=[a_full_disk(own_bytes=Figure(900_000))], counts=tasks(trash=1, dead=1)),
+     "queue 900.0 kB -> queue /srv"),
+    (a_sight(disks=[a_full_disk(free_tasks=9)], counts=tasks(dead=1)),
+     "9 tasks -> state dead /srv"),
+    (a_sight(disks=[a_full_disk()], counts=tasks(dead=1)), "2.1 of 2.1 MB -> queue /srv"),
     (a_sight(limits=[LimitUse("queue", 8_999, 10_000, "pending")]), ""),
     (a_sight(limits=[LimitUse("queue", 9_999, 10_000, "pending", State.PENDING)]),
      "WARN a full limit: queue 99% full: 9,999 of 10,000 pending -> state pending"),

@@ -19,8 +19,17 @@ from engine.monitor.run_forecast import ExpectedStart
 from engine.places.place import GroupFacts, Place, PlaceGroups, ServerState, WholeQueueFigures
 from engine.places.place_watcher import PlaceReadings
 from engine.store import Unavailable
+from engine.text.figure import Figure
 from tests.console_operator import ConsoleOperator, an_operator, words
-from tests.console_places import NOW, a_memory, a_place, a_stuck_lock, a_task, free
+from tests.console_places import (
+    NOW,
+    a_full_disk,
+    a_memory,
+    a_place,
+    a_stuck_lock,
+    a_task,
+    free,
+)
 from tests.tables import each
 from tests.tui.drawn_screens import AT_WORK
 from tui.confirm.action_screen import ActionScreen
@@ -127,13 +136,38 @@ async def test_a_server_that_delivers_by_itself_has_a_row() -> None:
 
 
 async def test_the_reason_of_a_worker_that_ended_is_readable_in_full() -> None:
-    """The last line of a worker that ended is cut in the message line, and whole on this screen."""
+    """The reason of a worker that ended is first in the message line, and its whole last line is on
+    this screen."""
     reason = "/srv/small/flowing/run/queue.lock: cannot be written: No space left on device (28)"
     command = ("sh", "-c", f"echo 'spooldeck: {reason}' >&2; exit 69")
     place = a_place(a_memory([a_task(1)]), lock=free, worker_command=command)
     async with workers(place) as operator:
         await asyncio.to_thread(operator.console.sessions[0].worker.start)
-        await operator.sees("ended with exit code 69", reason)
+        path, _, why = reason.partition(": ")
+        await operator.sees(
+            "ended with exit code 69: cannot be written: No space", f"{why}: {path}"
+        )
+
+
+async def test_a_full_disk_is_the_next_step_in_place_of_a_worker() -> None:
+    """While a disk is full, alert, workers, queue, task and plans name it with what to do; W still
+    opens its plan, with the warning. Once there is room, W is the next step again."""
+    words = "disk full: /srv, 2.1 of 2.1 MB, queue 124.0 kB"
+    room = "make room on /srv, then W starts a worker"
+    disks = [a_full_disk(own_bytes=Figure(124_000))]
+    place = a_place(
+        a_memory([a_task(1)]), lock=free, worker_command=("true",), disks=lambda: tuple(disks)
+    )
+    async with an_operator(place, size=(100, 30)) as operator:
+        await operator.sees(words, "3 shows what fills /srv; make room, then W")
+        await operator.step("3", room, f"full: {words[11:]}; what fills it:", "du -xah /srv")
+        await operator.step("exclamation_mark W", f"! {words}: a worker may end", "y to start")
+        await operator.step("escape escape 2", words, "3 shows what fills /srv")
+        await operator.step("X", f"! {words}: the journal may not fit")
+        await operator.step("escape enter", "3 opens the workers: make room on /srv first")
+        await operator.step("escape 3", room)
+        disks.clear()
+        await operator.sees("W starts a worker at")
 
 
 def test_no_worker_is_started_once_the_console_closes() -> None:

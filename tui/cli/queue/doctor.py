@@ -16,7 +16,7 @@ from engine.delivery.delivery_parts import open_registry
 from engine.doctor.finding import Finding, Grade, bad, format_finding, needs_action, warn
 from engine.formats.base.format import Setup
 from engine.formats.known_formats import foreign_formats
-from engine.monitor.alerts import MIN_FREE_TASKS, describe_limit, is_nearly_full
+from engine.monitor.alerts import describe_disk, describe_limit, is_nearly_full
 from engine.places.alert_facts import limits_of_tasks
 from engine.places.place_watcher import limit_open_files, read_lock, read_queue_figures
 from engine.places.recent_events import RecentTaskEvents
@@ -66,10 +66,10 @@ def _check_limits(setup: Setup) -> Iterator[tuple[str, Finding]]:
     tasks, trash, and open files of the workers."""
     place = make_place(setup, setup.place, setup.words)
     has_check = place.max_pending is not None  # `room` compares the disk of the tasks with it
-    for path, free_count in place.free_tasks().items():
-        if free_count < MIN_FREE_TASKS and not (has_check and path == setup.queue.pending):
-            where = shlex.quote(path)
-            what = f"room for {free_count:,} tasks on the disk of {path}"
+    for disk in place.disks():
+        if disk.is_full and not (has_check and disk.folder == setup.queue.pending):
+            where = shlex.quote(disk.mount)
+            what = describe_disk(disk)
             yield "limits", bad(what, f"df -h {where}; df -i {where}  # make room")
     if setup.address.is_url:
         return  # neither trash nor workers of this host; to ask a server again is expensive

@@ -24,7 +24,7 @@ from engine.formats.known_formats import (
 from engine.model import attempts_allowed
 from engine.store import Store, Unavailable
 from engine.system.command_errors import EX_UNAVAILABLE, CommandError, fail
-from engine.system.host import count_free_tasks, read_host_figures
+from engine.system.host import DiskReader, read_host_figures
 from engine.system.run_clock import ClockSteps
 from engine.text.safe import safe_line
 from engine.version import program_command
@@ -206,7 +206,7 @@ def _make_place(place_setup: Setup, name: str, location: str) -> Place:
         location=location,
         host=partial(read_host_figures, place_setup.place),
         clock_step=ClockSteps(place_setup.run_clock().read).describe,
-        free_tasks=partial(count_free_tasks, place_setup.written_folders),
+        disks=DiskReader(place_setup.written_folders, place_setup.place).read,
         retention_days=place_setup.queue.retention_days,
         logs=(place_setup.log_path, *config.logs),
         argv=argv,

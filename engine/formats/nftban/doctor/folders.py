@@ -25,9 +25,8 @@ from engine.formats.nftban.doctor.place_facts import (
 from engine.formats.nftban.staging import QUARANTINE_NAME as CORRUPT
 from engine.formats.nftban.store import STATES
 from engine.model import State
-from engine.monitor.alerts import MIN_FREE_TASKS
 from engine.system import files, mounts, users
-from engine.system.host import free_units
+from engine.system.host import MIN_FREE_TASKS, free_units
 from engine.text.error_text import error_text
 
 
