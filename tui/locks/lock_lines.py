@@ -162,9 +162,9 @@ def _origin(facts: Mapping[str, str]) -> Fact:
 
 
 def count_proofs(report: LockReport) -> str:
-    """How many facts agree with the verdict: `6 of 7`."""
+    """How many facts agree with the verdict: `6 of 7 agree`."""
     marks = [fact.mark for fact in list_facts(report) if fact.mark]
-    return f"{marks.count('ok')} of {len(marks)}" if marks else ""
+    return f"{marks.count('ok')} of {len(marks)} agree" if marks else ""
 
 
 def evidence_lines(report: LockReport, width: int) -> list[Line]:

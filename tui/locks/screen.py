@@ -27,6 +27,7 @@ from tui.screens.base import PASTED, key_bindings, opened_from
 from tui.screens.console_context import READ_ONLY, ConsoleContext
 from tui.screens.edge_lines import TopLine
 from tui.screens.graph_pane import GraphPane
+from tui.screens.place_foot import MIN_LOG_LINES
 from tui.screens.rows_screen import WIDE_COLUMNS, WIDE_LINES
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session.place_session import PlaceSession
@@ -183,8 +184,10 @@ class LockPanes:
         titled = self._plan.is_begun or not self._border
         text += section("evidence", facts) if titled and facts else facts
         text += section("tasks in work, by the logs", works) if works else []
-        known = self._session.readings.log[-MAX_LOG_LINES:]
-        if self._plan.is_begun and self.is_wide and known:
+        room = self.text.size.height - len(text) - 2  # a blank line and the title
+        most = MAX_LOG_LINES if self._plan.is_begun else room * (room >= MIN_LOG_LINES)
+        known = self._session.readings.log[-most:] if most else ()
+        if self.is_wide and known:
             lines = [log_line(n.when, n.level, shorten_ids(n.text), width) for n in known]
             text += section(f"log of {safe_line(self._session.name)}", lines)
         return text
@@ -193,7 +196,7 @@ class LockPanes:
 EXAMINE_SECONDS = 1.0
 
 MAX_LOG_LINES = 30
-"""Lines of the place's log below the output of a recovery."""
+"""Lines of the place's log below the output of a recovery; below the evidence, as many as fit."""
 
 OUTPUT_READ_SECONDS = 0.2
 

@@ -300,6 +300,16 @@ async def test_the_first_frame_has_the_layout_of_the_last() -> None:
         assert frames() == before
 
 
+async def test_a_large_screen_has_the_log_below_the_evidence(tmp_path: Path) -> None:
+    """In the lines that the evidence leaves are the last ones of the place's log."""
+    log = tmp_path / "queue.log"
+    log.write_text("[2026-11-20 09:41:00] [INFO] Executing: feeds sync\n")
+    place = locked(lambda: STUCK)._replace(logs=(str(log),))
+    async with an_operator(place, size=(120, 40)) as operator:
+        await operator.opens(LockScreen, "U")
+        await operator.sees("log of nftban", "Executing: feeds sync", "tasks in work, by the logs")
+
+
 async def test_a_lock_that_needs_nothing() -> None:
     """A lock that is free, at work or unreadable has its evidence, no plan, and no keys."""
     evidence = [STUCK]
