@@ -19,6 +19,7 @@ from engine.replay.progress import Phase
 from engine.replay.settings import RemainderPolicy
 from engine.store import StoreError
 from engine.text.safe import safe_line
+from tui.operations.replay_lines import GRAPH_ROWS
 from tui.operations.running_parts import RunningParts
 from tui.operations.undo_plans import show_undo
 from tui.plan.planning import preparing
@@ -329,9 +330,8 @@ class ReplayScreen(RowsScreen):
         border, width = frame_border(*size), self.panes.rows_width(size)
         self.state.show(parts.details(width))
         self.steps.show(parts.steps(width))
-        # From a large screen on, graphs take a third of it.
-        self.flow.show(parts.flow(width, size.height // 3 if border == BOX else 2))
         self.paint_rows()
+        self.flow.show(parts.flow(width, self._flow_lines(size) if border == BOX else 2))
         self.paint_frames()
         self.call_after_refresh(self.paint_frames)
 
@@ -344,6 +344,15 @@ class ReplayScreen(RowsScreen):
         self.steps.show_frame(Frame("Steps"))
         self.panes.rows.show_frame(parts.rows_frame())
         self.flow.show_frame(parts.flow_frame())
+
+    def _flow_lines(self, size: Size) -> int:
+        """Lines of the graphs on a large screen: a third of it, less if the results need them; of a
+        result in figures, if it has more tasks."""
+        border = frame_border(*size)
+        above = FIXED_LINES + 3 * border + len(self.state.lines) + len(self.steps.lines)
+        free = size.height - above - self.panes.needed_rows(size)
+        least = 2 if self.parts.work.ended is not None else GRAPH_ROWS
+        return min(size.height // 3, max(least, free))
 
     def _divide(self, size: Size) -> None:
         """Steps and graphs are shown if they leave some rows; the log has what the rows leave."""

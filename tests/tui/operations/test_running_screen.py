@@ -61,6 +61,7 @@ from tui.session.running_operations import (
 )
 from tui.task.screen import TaskScreen
 from tui.text import keys
+from tui.text.task_list import short_id
 
 off = asyncio.to_thread
 ONE, AT_ONCE = ReplayPace(None, (1,)), ReplayPace(None, ())
@@ -216,6 +217,17 @@ async def test_an_excluded_task_is_not_pulled_back(place: Place) -> None:
     assert written is not None
     intent = written.intent
     assert (intent.reason, intent.who, intent.undoes) == ("mx7", place.who, work.op)
+
+
+async def test_a_result_has_all_its_tasks_before_the_graph(place: Place) -> None:
+    """While an operation runs, its graph has a third of a large screen; of a result all tasks are
+    on screen, and the figures of the queue below them."""
+    async with replaying(place, AT_ONCE, armed=False, size=(120, 34), sent=12) as (operator, work):
+        await operator.sees("while it runs", "backlog 16 max 16", "w do not wait")
+        await operator.press("w")
+        await operator.sees("Results 12", "while it ran")
+        ids = [short_id(row.id) for row in work.plan.rows]
+        await operator.until(lambda: all(id in operator.text for id in ids))
 
 
 async def test_a_replay_that_is_over_takes_nothing_back(place: Place) -> None:
