@@ -30,6 +30,9 @@ from tui.text.table import REST, Column, Table
 NAME_CELLS, VALUE_CELLS, NARROW_VALUE_CELLS = 22, 20, 12
 """Width of a control's name and of its value in cells, the latter also on a narrow screen."""
 
+EFFECT_CELLS = 30
+"""Cells that the names leave for the effect, which the details have in full, and for gaps."""
+
 WIDE_CELLS = 80
 MAX_TARGETS = 9
 
@@ -79,7 +82,8 @@ def control_table(rows: Sequence[ControlRow], width: int) -> tuple[Line, list[tu
     values = (controls.describe_value(each.control, each.control.now) for each in rows)
     widest = max((len(value) for value in values), default=0)
     now = min(VALUE_CELLS if width >= WIDE_CELLS else NARROW_VALUE_CELLS, max(5, widest))
-    names = min(width // 3, max((len(each.label) for each in rows), default=8) + 1)
+    longest = max((len(each.label) for each in rows), default=8)
+    names = min(max(width // 3, width - now - EFFECT_CELLS), longest + 1)
 
     def name(row: ControlRow) -> Run:
         return safe_line(row.label), "muted" if row.control.refusal else "strong"
@@ -125,7 +129,7 @@ def limit_rows(tokens: Sequence[BucketState], now: float, width: int) -> list[tu
 
 def limit_lines(bucket: BucketState, now: float, width: int) -> list[Line]:
     """Details of a rate limit; without the next token if the bucket is full."""
-    next_at = "" if bucket.next is None else f"next at {format_deadline(bucket.next, now)}"
+    next_at = "" if bucket.next is None else format_deadline(bucket.next, now)
     rows = [
         ("what", f"rate limit of {safe_line(bucket.name) or 'all kinds'}"),
         ("tokens", describe_bucket(bucket)),

@@ -23,7 +23,7 @@ from tui.screens.place_foot import MOST_BLANK_LINES, PlaceBox
 from tui.screens.rows_parts import Change, RowCursor, RowsParts
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
-from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border
+from tui.text.frames import BOX, BOX_FRAME_CELLS, LEAST_LINES, Frame, frame_border
 from tui.text.table import ShownRows
 from tui.widgets.divided import Board
 from tui.widgets.line_widgets import Lines, LongText
@@ -118,7 +118,9 @@ class ListPanes:
 
     def needed_rows(self, size: Size) -> int:
         """Lines that show all rows, with their frame."""
-        return frame_border(*size) + max(2, self.rows.line_count)
+        border = frame_border(*size)
+        least = LEAST_LINES - border if self.rows.rows else 2
+        return border + max(least, self.rows.line_count)
 
     @staticmethod
     def _frame_cells(size: Size) -> int:

@@ -13,6 +13,7 @@ import pytest
 from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.locks.token_buckets import BucketState
 from engine.model import Problem
+from engine.operations.controls import control_rows
 from engine.operations.journal import Journal
 from engine.places.place import Place, WholeQueueFigures
 from engine.store import Control, ControlTarget, Outlook, Unavailable
@@ -233,7 +234,23 @@ async def test_rate_limits_are_listed_with_their_next_token() -> None:
     place = a_place(a_memory([a_task(1)]), tokens=lambda: (limit,))
     async with an_operator(place, size=(120, 40), first=keys.CONTROLS) as operator:
         await operator.sees("9 Controls 1", "2 of 5 tokens 720/h next in 21s")
-        await operator.sees("rate limit of mail_send", "at 09:42:29Z (in 21s)", "are read-only")
+        await operator.sees(
+            "rate limit of mail_send", "next token 09:42:29Z (in 21s)", "are read-only"
+        )
+
+
+def test_names_of_controls_are_whole_at_80_columns() -> None:
+    """Controls of two queues differ at the end of their names; the details have the effect."""
+    summary = "jobs of a queue that run at the same time"
+    named = {
+        f"concurrency federation-{name}": Control(summary, now="0", no_limit="0")
+        for name in ("delivery", "health-check")
+    }
+    _, lines = view.control_table(control_rows(named), 80)
+    assert ["".join(text for text, _ in line).split()[1] for _, line in lines] == [
+        "federation-delivery",
+        "federation-health-check",
+    ]
 
 
 async def test_a_warning_is_an_alert_that_leads_here(whole: ZgbConsolePlace) -> None:
