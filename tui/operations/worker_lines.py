@@ -396,7 +396,7 @@ def kind_table(
     with the source of the figures, and below the kinds a line for each reason of a `?`."""
     optional = {"PLACE": places, "FROM": sources}
     columns = [column for column in _KIND_COLUMNS if optional.get(column.title, True)]
-    table = Table(columns, margin=lambda row: alarm_sign(row.is_stalled and places))
+    table = Table(columns, gaps=(2, 1), margin=lambda row: alarm_sign(row.is_stalled and places))
     head, lines = table.lines(rows, width)
     reasons: dict[str, list[str]] = {}
     for row in rows if sources else ():

@@ -15,6 +15,7 @@ from engine.index.backlog import BacklogSummary
 from engine.index.reader import Reader
 from engine.locks.token_buckets import BucketState
 from engine.model import STALLED_KEY, WAITS_KEY, ConnectedWorker, Lease, State, Task
+from engine.monitor.latency import KindFigures
 from engine.monitor.run_forecast import ExpectedStart
 from engine.places.place import GroupFacts, Place, PlaceGroups, ServerState, WholeQueueFigures
 from engine.places.place_watcher import PlaceReadings
@@ -168,6 +169,14 @@ async def test_a_full_disk_is_the_next_step_in_place_of_a_worker() -> None:
         await operator.step("escape 3", room)
         disks.clear()
         await operator.sees("W starts a worker at")
+
+
+def test_kinds_have_their_whole_names_at_80_columns() -> None:
+    """The gaps between the columns give way before a name is cut."""
+    names = ["geoban_apply", "organizer_mail_x"]
+    kinds = [view.PlaceKind("flowing", KindFigures(name, source="recorder")) for name in names]
+    _, lines = view.kind_table(kinds, 80, places=True, sources=True)
+    assert ["".join(text for text, _ in line).split()[1] for line in lines] == names
 
 
 def test_no_worker_is_started_once_the_console_closes() -> None:
