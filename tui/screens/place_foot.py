@@ -75,7 +75,7 @@ class PlaceFoot:
         least, needed = border + MIN_GRAPH_LINES, border + max(1, len(log))
         if room.height < border + MIN_LOG_LINES:
             return {}
-        has_graph = has_graph and (self._graph_first or border == BOX)
+        has_graph = has_graph and (self._graph_first or border == BOX or not log)
         if not has_graph or room.height < least:
             return {self.log: room} if log else {}
         if room.width >= SIDE_BY_SIDE_COLUMNS and needed >= room.height:
