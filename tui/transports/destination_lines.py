@@ -44,7 +44,7 @@ STATE_RUNS: Mapping[DestinationState, Run] = {
 WHY, BY_CODE = "WHY", "FAILED BY CODE"
 """Titles of the columns that have the free width."""
 
-LABEL_CELLS = 11
+LABEL_CELLS, SHOWN_DIGITS = 11, 16
 KEY_NAMES: Mapping[str, str] = {"publicKey": "signing key", "encryptionPublicKey": "encryption"}
 """Keys of the free JSON that are public keys in base64, and their labels."""
 
@@ -142,9 +142,16 @@ def brief_lines(listed: Sequence[SeenDestination], now: float, width: int) -> li
 
 
 def detail_lines(
-    one: SeenDestination, tasks_unknown: str, now: float, width: int, registry_unknown: str = ""
+    one: SeenDestination,
+    tasks_unknown: str,
+    now: float,
+    width: int,
+    registry_unknown: str = "",
+    *,
+    has_full_keys: bool = True,
 ) -> list[Line]:
-    """State, probes, tasks and keys of a destination."""
+    """State, probes, tasks and keys of a destination; on a screen the start of each key, which is
+    longer than the error."""
     destination, tasks = one.destination, one.tasks
     word, style = one.state.value, STATE_RUNS[one.state][1].removeprefix("chip-")
     rows: list[tuple[str, Run]] = [("state", (word, style))]
@@ -166,7 +173,10 @@ def detail_lines(
     rows.append(("last sent", (_when(destination.last_success, now, "never"), "")))
     rows.append(("last failed", (_when(destination.last_failure, now, "never"), "")))
     rows += _task_rows(tasks, tasks_unknown, now)
-    rows += [(label, (print_, "muted")) for label, print_ in fingerprints(destination)]
+    for label, digits in fingerprints(destination):
+        short = f"{digits[:SHOWN_DIGITS]}... (y copies it)"
+        is_whole = has_full_keys or len(digits) <= len(short)
+        rows.append((label, (digits if is_whole else short, "muted")))
     facts = [(label, safe_line(text)) for label, (text, _) in rows]
     return fact_lines(facts, width, LABEL_CELLS, {label: r[1] for label, r in rows if r[1]})
 

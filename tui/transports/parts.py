@@ -201,7 +201,9 @@ class TransportParts(RowsParts):
 
     def _destination_lines(self, one: SeenDestination, now: float, width: int) -> list[Line]:
         unknown = self.session.readings.destinations.unknown
-        text = destination_lines.detail_lines(one, self._tasks_unknown, now, width, unknown)
+        text = destination_lines.detail_lines(
+            one, self._tasks_unknown, now, width, unknown, has_full_keys=False
+        )
         host = one.destination.origin.partition("://")[2]
         words = [line for line in self.session.readings.log if host in line.text]
         if not words:
@@ -250,7 +252,7 @@ class TransportParts(RowsParts):
         elif (transport := self.transport) is not None:
             name, (key, does) = transport.name, view.next_step(transport, self._limit)
         else:
-            return ()
+            return next_line("2", "opens the tasks", "", width)
         if refusal := self.suspend_refusal():
             key, does = "", refusal
         return next_line(key, safe_line(does), safe_line(name), width)

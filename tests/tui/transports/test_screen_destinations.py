@@ -141,7 +141,11 @@ async def test_each_destination_is_a_row_with_its_tasks(deliveries: Deliveries) 
         assert [" ".join(row[:2]) for row in rows] == others
         await operator.sees("next probe", "after 2 probes", "3 need attention")
         operator.picker.select_key(FINE)
-        await operator.sees(SHA, "3: TIMEOUT 2, HTTP_404 1", "R plans to send its 3 failed again")
+        await operator.sees(
+            f"{SHA[:16]}... (y copies it)",
+            "3: TIMEOUT 2, HTTP_404 1",
+            "R plans to send its 3 failed again",
+        )
         operator.picker.select_key(SHUT)
         await operator.sees("spam \ufffd[31m", "S unblocks it")
         operator.assert_inert()
