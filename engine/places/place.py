@@ -298,7 +298,7 @@ class Place(NamedTuple):
         """Why no transport can be suspended or tested on screen; "" if it can."""
         if read_only:
             return "read only: this console was started with --read-only"
-        return "" if self.mail is not None else "no mail transports here"
+        return "" if self.mail is not None else "no transport here can be suspended or tested"
 
     def why_no_destinations(self, read_only: bool) -> str:
         """Why no destination can be changed on screen; "" if it can."""

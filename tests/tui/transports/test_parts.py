@@ -74,11 +74,14 @@ def test_enter_opens_only_an_error_with_a_time() -> None:
     assert screen.targets == [Target(keys.LOG, at=60.0, line="421 later")]
 
 
+NOT_OURS = "no transport here can be suspended or tested"
+
+
 @each(("cursor", "refusals"), [
     (RowCursor(), {"enter": "nothing to open", "t": "no transport here"}),
     (RowCursor(has_left=True), {"enter": ROW_HAS_LEFT, "t": ROW_HAS_LEFT, "R": ROW_HAS_LEFT}),
-    (RowCursor("curl"), {"enter": "no recorded errors", "S": "no mail transports here",
-     "M": "no mail transports here", "O": "no destination here", "R": "no destination here"}),
+    (RowCursor("curl"), {"enter": "no recorded errors", "S": NOT_OURS,
+     "M": NOT_OURS, "O": "no destination here", "R": "no destination here"}),
     (RowCursor(PEER), {"R": "retry: no retry from dead here"}),
 ])  # fmt: skip
 def test_a_refused_key_says_why(cursor: RowCursor, refusals: dict[str, str]) -> None:
