@@ -177,7 +177,7 @@ def _slowest(waiting: int, known: ForecastInputs, now: float) -> RunForecast | s
     kinds = dict(known.kinds or {})
     for each in known.tokens:
         if each.per_hour is not None and each.name != ALL_KINDS and each.name not in kinds:
-            return f"backlog of {safe_line(each.name)} not counted yet"
+            return f"backlog of {safe_line(each.name)} not counted"
     runs = {**kinds, ALL_KINDS: max(0, waiting - sum(kinds.values()))}
     pace = Pace(known.tokens, {one.kind: one for one in known.figures}, max_runs=known.max_runs)
     waits = token_waits(runs, pace, now, runs)

@@ -85,7 +85,7 @@ def test_when_nothing_waits_any_more() -> None:
         (drain_of(120, IDLE, ()), "nothing moved in the last minute"),
         (drain_of(120, IDLE, (FAST,)), "nothing moved in the last minute"),
         (drain_of(120, DRAINS, "No such"), "rate limits cannot be read: No such"),
-        (drain_of(120, DRAINS, escape), f"backlog of {safe_line(ESCAPE)} not counted yet"),
+        (drain_of(120, DRAINS, escape), f"backlog of {safe_line(ESCAPE)} not counted"),
     ):
         assert (told.seconds, told.unknown) == (None, why)
         assert told.sentence == f"ETA unknown: {why}"
@@ -206,7 +206,7 @@ def test_all_forecasts_as_data() -> None:
     (
         DRAINS,
         (SLOW._replace(name="mail_send"),),
-        Drain(Trend.UNKNOWN, unknown="backlog of mail_send not counted yet"),
+        Drain(Trend.UNKNOWN, unknown="backlog of mail_send not counted"),
     ),
 ])  # fmt: skip
 def test_column_and_text_agree(pace: Drain, tokens: tuple[BucketState, ...], drain: Drain) -> None:
