@@ -135,7 +135,7 @@ def forecast_drain(known: ForecastInputs, now: float) -> Forecast:
     if drain.trend is Trend.STALLED:
         return forecast("stalled", "stalled: tasks are due, none runs", None, True)
     if drain.trend is Trend.UNKNOWN:
-        least = f"; at least {format_rough_duration(limit)} (rate limit)" if bucket else ""
+        least = f"; at least {format_rough_duration(limit)}: {terms}" if bucket else ""
         why = drain.unknown or f"not enough data yet{least}"
         return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
     growth = known.kind_growth.get(name, Growth(0, 0.0))

@@ -4,7 +4,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -110,14 +110,14 @@ def open_store(
     spool: SpoolFolders,
     open_kannader: Callable[..., KannaderStore],
     open_queue: Callable[..., ZgbStore],
-) -> Callable[[], Store]:
-    """Open a further instance of the store under test, on the same tasks."""
+) -> Iterator[Callable[[], Store]]:
+    """Open a further instance of the store under test, on the same tasks; all are closed."""
     users = {"kannader-in-use": "kannader_in_use", "zgb-in-use": "queue_in_use"}
     if request.param in users:
         request.getfixturevalue(users[request.param])
     if request.param == "bullmq":  # only then a server is needed
-        opener: Callable[[], Store] = request.getfixturevalue("open_bullmq")
-        return opener
+        yield request.getfixturevalue("open_bullmq")  # which closes them
+        return
     openers: dict[str, Callable[[], Store]] = {
         "memory": _memory(),
         "nftban": partial(opened, spool),
@@ -127,4 +127,5 @@ def open_store(
         "kannader-in-use": lambda: open_kannader(durable=True),
         "zgb-in-use": open_queue,
     }
-    return openers[request.param]
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(closing(openers[request.param]()))

@@ -213,7 +213,7 @@ def _backlog(state: QueueState) -> str:
     if not state.figures.drained_terms:
         return f"{words}; tokens for all of them"
     seconds = format_rough_duration(state.figures.drained - state.now)
-    return f"{words}; empty in {seconds}: {state.figures.drained_terms}"
+    return f"{words}; at least {seconds}: {state.figures.drained_terms}"
 
 
 def _last_run(state: QueueState) -> str:

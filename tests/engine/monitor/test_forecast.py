@@ -81,7 +81,10 @@ def test_when_nothing_waits_any_more() -> None:
     escape: tuple[BucketState, ...] = (a_bucket(60, name=ESCAPE),)
     for told, why in (
         (drain_of(120, UNKNOWN, ()), "not enough data yet"),
-        (drain_of(120, UNKNOWN, (SLOW,)), "not enough data yet; at least 2h00m (rate limit)"),
+        (
+            drain_of(120, UNKNOWN, (SLOW,)),
+            "not enough data yet; at least 2h00m: 120 x 1m at 60/h of all kinds",
+        ),
         (drain_of(120, IDLE, ()), "nothing moved in the last minute"),
         (drain_of(120, IDLE, (FAST,)), "nothing moved in the last minute"),
         (drain_of(120, DRAINS, "No such"), "rate limits cannot be read: No such"),

@@ -42,7 +42,7 @@ def test_each_figure_has_its_row() -> None:
         (
             ("tokens", "3 of 5"),
             ("rate", "40 mails/hour, burst 5"),
-            ("backlog", "6 waiting, 4 due; empty in 4m: 3 x 90s at 40/h"),
+            ("backlog", "6 waiting, 4 due; at least 4m: 3 x 90s at 40/h"),
             ("registrations", "400"),
             ("last run", "2026-11-20 10:19:00Z, 1m ago: 2 sent"),
             ("redirect", "off"),
@@ -83,8 +83,9 @@ def test_facts_and_forecast_agree_on_the_end_of_the_backlog(open_queue: Opener, 
     known = ForecastInputs(counts, {}, Drain(Trend.UNKNOWN), None, None, tokens=(left,))
     forecast = forecast_drain(known, NOW)
     assert (state.backlog.waiting, state.backlog.due) == (8, 4)
-    assert state.figures.drained == NOW + (forecast.seconds or 0)
-    ahead = forecast.sentence.removesuffix(" of all kinds")
+    assert state.figures.drained == NOW + forecast.numbers["at_bucket_rate"]
+    least = forecast.sentence.removeprefix("ETA unknown: not enough data yet; ")
+    ahead = least.removesuffix(" of all kinds")
     assert dict(describe_state(state)[0])["backlog"] == f"8 waiting, 4 due; {ahead}"
 
 

@@ -246,6 +246,7 @@ def test_the_kinds(root: Path, spooldeck: Run) -> None:
     now = time.time()
     id = "20261120T094121Z-mail_send-c2c41696"
     lines = (
+        ("Queue processor completed: 0 processed, 0 failed", now - 900),
         (f"Task queued: {id} (mail_send)", now - 90),
         (f"Processing task: {id} (mail_send: {RED})", now - 50),
         (f"Task completed: {id} (mail_send)", now - 48),
