@@ -45,7 +45,7 @@ class RecentLines:
         """True if there is more to read than the last poll returned."""
         self.problem = ""
         """Why the log cannot be read now; "" if it can."""
-        self._first_line: float | None = None
+        self._known_from: float | None = None
         self._reach, self._most = reach, most
         self._log = RotatedLog(path)
         self._offsets: dict[int, int] = {}
@@ -73,15 +73,16 @@ class RecentLines:
             self.problem, self.is_behind = error_text(error), False
         else:
             self.problem = "" if log.error is None else error_text(log.error)
-        if self._first_line is None:
-            self._first_line = next((line.when for line in lines if line.when is not None), None)
+        if self._known_from is None:  # nothing was logged from the first poll to the first line
+            stamps = (line.when for line in lines if line.when is not None)
+            self._known_from = min(now, next(stamps, now))
         return lines
 
     @property
     def began(self) -> float:
         """Epoch seconds UTC from which on it is known what was logged: of a log that was read from
         its beginning, that is its first line; infinite if not known."""
-        since = self._first_line if self.since == NO_TIME else self.since
+        since = self._known_from if self.since == NO_TIME else self.since
         return inf if since is None else since
 
     def close(self) -> None:

@@ -315,10 +315,14 @@ class FlowHistory:
         return Drain(Trend.DRAINING, waiting / (outward - inward if is_flat else -slope))
 
     def _seconds_without_output(self, now: float) -> float:
-        """Seconds since a task was last seen to leave or to die; 0 if that is not counted."""
+        """Seconds since a task was last seen to leave or to die; 0 if that is not counted, or
+        shorter than two of the pauses before: counts may be read seldom, and tasks end together."""
         samples = self._since(now - RATE_WINDOW_SECONDS)
-        same = [one for one in samples if _output(one) == _output(samples[-1])]
-        return now - same[0].when if len(same) < len(samples) and self._has_flow else 0.0
+        ends = [late.when for early, late in pairwise(samples) if _output(early) != _output(late)]
+        if len(ends) < 2 or not self._has_flow:
+            return 0.0
+        silence = now - ends[-1]
+        return silence if silence > 2 * max(b - a for a, b in pairwise(ends)) else 0.0
 
     def most_active(self, now: float) -> int:
         """Return the most tasks that ran at the same time in the last minute, as far as seen."""
@@ -400,8 +404,9 @@ class FlowHistory:
         return Growth(tasks, last.when - first.when)
 
 
-def _output(sample: Sample) -> tuple[float, int]:
-    return sample.removed, sample.counts.get(State.DEAD, 0)
+def _output(sample: Sample) -> tuple[float, float]:
+    dead = sample.counts.get(State.DEAD, 0) if sample.died is None else sample.died
+    return sample.removed, dead
 
 
 def _died(first: Sample, last: Sample) -> float | None:

@@ -121,8 +121,8 @@ def is_scanning(parts: OverviewParts) -> bool:
 # Other screens
 
 
-def _go(parts: OverviewParts, target: Target) -> Change:
-    if refusal := parts.why_unseen():
+def _go(parts: OverviewParts, target: Target, *, opens_row: bool = False) -> Change:
+    if refusal := parts.why_unseen(opens_row=opens_row):
         return parts.say(refusal)
     parts.screen.go(target._replace(place=parts.selected.number))
     return Change.NOTHING
@@ -133,8 +133,8 @@ def _open_row(parts: OverviewParts) -> Change:
     is_cell = parts.focus.pane == AGES
     target = parts.cell_target if is_cell else parts.focus.target
     if target is not None:
-        return _go(parts, target)
-    refusal = parts.why_unseen() or ("no cell to open" if is_cell else "")
+        return _go(parts, target, opens_row=True)
+    refusal = parts.why_unseen(opens_row=True) or ("no cell to open" if is_cell else "")
     return parts.say(refusal) if refusal else Change.NOTHING
 
 

@@ -269,11 +269,13 @@ class OverviewParts:
         """The operator moves the cursor: what comes under it is seen."""
         self.focus.is_chosen, self._changed_at = True, float("-inf")
 
-    def why_unseen(self, *, needs_row: bool = True) -> str:
-        """Why a key is not for the row under the cursor: the operator cannot have seen it there
-        yet, or, if the key `needs_row`, the row has left; "" else, and the next time."""
+    def why_unseen(self, *, needs_row: bool = True, opens_row: bool = False) -> str:
+        """Why a key is not for what is under the cursor: the operator cannot have seen its place
+        there yet, or the row if the key `opens_row`; or, if it `needs_row`, the row has left. ""
+        else, and the next time."""
         why = ROW_HAS_LEFT if needs_row and self.focus.has_left else ""
-        if 0 <= self.clock() - self._changed_at < SEEN_SECONDS:
+        is_new = opens_row or self._has_place_changed
+        if is_new and 0 <= self.clock() - self._changed_at < SEEN_SECONDS:
             came = self.selected.name if self._has_place_changed else "another row"
             why = why or f"{came} came under the cursor: press again"
         self._changed_at = float("-inf")

@@ -409,6 +409,7 @@ class PlaceSession:
         leases = (one.lease for one in self.active)
         has_run |= any(one is None or not 0 < (one.until or 0) <= now for one in leases)
         is_known = self.has_readings and self.place.has_leases and not self.place.server
+        is_known &= not self.readings.queue_figures.unknown
         return MISSING_WORKER if is_known and not has_run and not count_lease_workers(self) else ""
 
     async def _follow_backlog(self) -> None:

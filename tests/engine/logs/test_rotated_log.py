@@ -111,6 +111,19 @@ def test_lines_of_a_task_and_of_the_last_hour_are_in_rotated_files(tmp_path: Pat
     assert set(expected[30:]) <= set(lines)
 
 
+def test_an_empty_log_is_known_from_the_first_poll_on(tmp_path: Path) -> None:
+    """Of one that has lines already, from its first line on: nothing is known of the time before."""
+    for text, began in (("", NOON + 10), (line(0, "a"), NOON)):
+        log = tmp_path / "queue.log"
+        log.write_text(text)
+        with closing(RecentLines(str(log))) as recent:
+            recent.poll(NOON + 10)
+            with log.open("a") as file:
+                file.write(line(900, "b"))
+            recent.poll(NOON + 900)
+            assert recent.began == began
+
+
 def test_lines_that_were_lost_are_known(tmp_path: Path) -> None:
     """After a file was emptied before it was read, lines are known whole from then on only."""
     log = tmp_path / "queue.log"

@@ -89,6 +89,17 @@ def test_an_output_that_ended_makes_no_eta() -> None:
         assert (drain.unknown, drain.seconds is None) == (unknown, bool(unknown))
 
 
+@pytest.mark.parametrize("every", [12, 15, 30])
+def test_the_pause_between_two_scans_is_no_end_of_the_output(every: int) -> None:
+    """Counts that are read seldom stay the same in between."""
+    flow = FlowHistory()
+    for second in range(0, 240):
+        left = 10 * (second - second % every)
+        flow.add(NOW + second, 0, left, {State.PENDING: 9000 - left})
+        if second > 90:
+            assert not flow.drain(NOW + second).unknown
+
+
 def test_a_task_leaves_once() -> None:
     """When it is done, not again when it is removed or, run again, is done a second time."""
     flow, left = FlowHistory(), []
