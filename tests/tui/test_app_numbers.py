@@ -40,8 +40,8 @@ FACTS = {*COUNTS.values(), TOKENS, SIMILAR, SPOOLED, RATE, PLANNED, PROBES}
 MARKED = re.compile(r"(?<!\w)\?|\d\+|\bold\b|counted \w+ ago|\d of [\d,]+ tasks +\d+%")
 """What makes a number in the same row, or a number in the part below this title, no plain one."""
 
-ZERO = re.compile(r"(?<![\w.:,/@-])0(?![\w.:,/%])(?! +\|)")
-"""A zero, but not that of an axis in a box."""
+ZERO = re.compile(r"(?<!^    )(?<![\w.:,/@-])0(?![\w.:,/%])(?! +\|)")
+"""A zero, but not that of an axis."""
 
 
 class Answers:

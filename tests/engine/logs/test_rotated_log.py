@@ -112,7 +112,7 @@ def test_lines_of_a_task_and_of_the_last_hour_are_in_rotated_files(tmp_path: Pat
 
 
 def test_an_empty_log_is_known_from_the_first_poll_on(tmp_path: Path) -> None:
-    """Of one that has lines already, from its first line on: nothing is known of the time before."""
+    """Of one that has lines already, from the first of them on."""
     for text, began in (("", NOON + 10), (line(0, "a"), NOON)):
         log = tmp_path / "queue.log"
         log.write_text(text)
