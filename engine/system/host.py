@@ -127,7 +127,7 @@ class DiskReader:
         now = self._clock()
         measured_at, used_then, own = self._own.get(device, (now, -1, Figure(None)))
         if used_then < 0 or (used_then != used and now - measured_at >= SAMPLE_SECONDS):
-            own = _measure((*self._folders, self._place), device)
+            own = _measure(map(os.path.realpath, (*self._folders, self._place)), device)
             self._own[device] = now, used, own
         return own
 

@@ -50,8 +50,8 @@ def test_a_task_takes_a_block_and_an_inode(
 def test_a_full_disk_has_its_mount_point_and_the_bytes_of_the_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each file of the place counts once, also if its folder is below another; one elsewhere does
-    not. A disk with room is not measured."""
+    """Each file of the place counts once, also if its folder is below another or the place is a
+    link; one elsewhere does not. A disk with room is not measured."""
     place = tmp_path / "place"
     (place / "log").mkdir(parents=True)
     (place / "log" / "queue.log").write_bytes(bytes(70_000))
@@ -69,6 +69,10 @@ def test_a_full_disk_has_its_mount_point_and_the_bytes_of_the_place(
     assert read_one(reader).own_bytes == full.own_bytes  # measured a short time ago
     clock.now += 1
     assert (read_one(reader).own_bytes.value or 0) >= 370_000
+    (place / "elsewhere").symlink_to(tmp_path)  # not followed
+    (tmp_path / "link").symlink_to(place)
+    linked = read_one(DiskReader([f"{tmp_path}/link"], f"{tmp_path}/link")).own_bytes
+    assert 370_000 <= (linked.value or 0) < 500_000
     monkeypatch.setattr(host, "MAX_MEASURED_FILES", 2)
     assert not read_one(DiskReader([str(place)], str(place))).own_bytes.is_exact
 
