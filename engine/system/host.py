@@ -133,11 +133,12 @@ class DiskReader:
 
 
 def _measure(paths: Iterable[str], device: int) -> Figure:
-    """Bytes of files and folders on one file system; not exact if there are too many."""
+    """Bytes of files and folders on one file system; not exact if there are too many, or one cannot
+    be read."""
     to_do, sizes, is_exact = [*paths], dict[int, int](), True
     while to_do:
         path = to_do.pop()
-        with suppress(OSError):
+        try:
             entry = os.lstat(path)
             if entry.st_dev != device or entry.st_ino in sizes:
                 continue
@@ -147,6 +148,10 @@ def _measure(paths: Iterable[str], device: int) -> Figure:
                 names = _list_names(path, room + 1)
                 is_exact &= len(names) <= room
                 to_do += (f"{path}/{name}" for name in names[:room])
+        except FileNotFoundError:
+            continue  # removed since
+        except OSError:
+            is_exact = False
     return Figure(sum(sizes.values()), is_exact)
 
 

@@ -77,6 +77,21 @@ def test_a_full_disk_has_its_mount_point_and_the_bytes_of_the_place(
     assert not read_one(DiskReader([str(place)], str(place))).own_bytes.is_exact
 
 
+@each(("error", "is_exact"), [(FileNotFoundError, True), (PermissionError, False)])
+def test_bytes_of_a_folder_that_cannot_be_read_are_not_exact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[OSError], is_exact: bool
+) -> None:
+    """The figure is exact if a folder was removed meanwhile, but not if one cannot be listed."""
+
+    def fail(path: str, most: int) -> list[str]:
+        raise error(path)
+
+    monkeypatch.setattr(host, "_list_names", fail)
+    monkeypatch.setattr(os, "statvfs", lambda path: a_disk(9_000, 0))
+    own = read_one(DiskReader([str(tmp_path)], str(tmp_path))).own_bytes
+    assert own.value is not None and own.is_exact == is_exact
+
+
 def test_the_growth_of_a_disk_is_that_of_ten_minutes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
