@@ -79,7 +79,8 @@ class DiskReader:
     def __init__(
         self, written: Sequence[str], place: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`place`: its folder or file, which is measured too."""
+        """`place`: its folder or file, which is measured too; "" for a URL, whose bytes are on a
+        server: no figure."""
         self._folders, self._place, self._clock = written, place, clock
         self._used: dict[int, deque[tuple[float, int]]] = {}
         self._own: dict[int, tuple[float, int, Figure]] = {}
@@ -124,6 +125,8 @@ class DiskReader:
         return used - before, now - began
 
     def _own_bytes(self, device: int, used: int) -> Figure:
+        if not self._place:
+            return Figure(None)
         now = self._clock()
         measured_at, used_then, own = self._own.get(device, (now, -1, Figure(None)))
         if used_then < 0 or (used_then != used and now - measured_at >= SAMPLE_SECONDS):

@@ -9,6 +9,7 @@ import pytest
 
 from engine.system import host
 from engine.system.host import DiskReader, DiskSpace
+from engine.text.figure import Figure
 from tests.console_places import Clock
 from tests.tables import each
 
@@ -73,6 +74,7 @@ def test_a_full_disk_has_its_mount_point_and_the_bytes_of_the_place(
     (tmp_path / "link").symlink_to(place)
     linked = read_one(DiskReader([f"{tmp_path}/link"], f"{tmp_path}/link")).own_bytes
     assert 370_000 <= (linked.value or 0) < 500_000
+    assert read_one(DiskReader([str(place)], "")).own_bytes == Figure(None)  # a URL
     monkeypatch.setattr(host, "MAX_MEASURED_FILES", 2)
     assert not read_one(DiskReader([str(place)], str(place))).own_bytes.is_exact
 

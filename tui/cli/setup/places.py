@@ -206,7 +206,9 @@ def _make_place(place_setup: Setup, name: str, location: str) -> Place:
         location=location,
         host=partial(read_host_figures, place_setup.place),
         clock_step=ClockSteps(place_setup.run_clock().read).describe,
-        disks=DiskReader(place_setup.written_folders, place_setup.place).read,
+        disks=DiskReader(
+            place_setup.written_folders, "" if is_url(place_setup.place) else place_setup.place
+        ).read,
         retention_days=place_setup.queue.retention_days,
         logs=(place_setup.log_path, *config.logs),
         argv=argv,

@@ -462,3 +462,15 @@ def test_a_place_that_is_named_twice_is_opened_once(
     (place,) = places_at(spool, f"{spool}/")
     assert place.name == spool
     assert capsys.readouterr().err == f"{spool}/: named twice, opened once\n"
+
+
+def test_a_queue_on_a_server_has_no_figure_of_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk, only our own folder is of a place that is a URL: no size of the queue."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr("engine.system.host.free_units", lambda folder: {"blocks": 0})
+    (place,) = places_at("redis://127.0.0.1:1/0")
+    assert [disk.own_bytes.value for disk in place.disks()] == [None]
+    (place,) = places_at(str(tmp_path))
+    assert None not in [disk.own_bytes.value for disk in place.disks()]
