@@ -419,7 +419,8 @@ def describe_disk(disk: DiskSpace, most: int = MAX_TEXT_LENGTH) -> str:
         facts.append(f"queue {own.text(lambda size: format_bytes(int(size)))}")
     if grown > 0 and not disk.lacks_inodes:
         facts.append(f"+{format_bytes(grown)} in {format_rough_duration(disk.grown_seconds)}")
-    words = f"disk full: {mount}, {'no free inodes' if disk.lacks_inodes else f'{used} of {total}'}"
+    inodes = "few inodes" if room else "no free inodes"
+    words = f"disk full: {mount}, {inodes if disk.lacks_inodes else f'{used} of {total}'}"
     for fact in facts:
         words += f", {fact}" * (len(words) + 2 + len(fact) <= most)
     return words

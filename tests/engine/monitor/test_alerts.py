@@ -253,6 +253,8 @@ TABLE = [
      " -> queue /srv"),
     (a_sight(disks=[a_full_disk(mount=LONG, lacks_inodes=True, grown_bytes=1_900_000)]),
      f"disk full: ...{LONG[-21:]}, no free inodes -> queue {LONG}"),
+    (a_sight(disks=[a_full_disk(lacks_inodes=True, free_tasks=40)]),
+     "disk full: /srv, few inodes, room for 40 tasks -> queue /srv"),
     (a_sight(disks=[a_full_disk(free_tasks=500), a_full_disk(mount="/var/log")]),
      "disk full: /var/log, "),
     # where room can be made: what only others can free, the trash, the dead if a journal fits
