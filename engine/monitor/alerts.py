@@ -431,9 +431,10 @@ MAX_MOUNT_CHARS = 24
 
 
 def is_filled_by_others(disk: DiskSpace) -> bool:
-    """True if at most half of what is used there is of the place."""
-    own = disk.own_bytes
-    return own.value is not None and own.is_exact and 2 * own.value <= disk.used_bytes
+    """True if at most half of what is used there is of the place; False if inodes are scarce: only
+    its bytes are known."""
+    own, is_known = disk.own_bytes, not disk.lacks_inodes
+    return is_known and own.value is not None and own.is_exact and 2 * own.value <= disk.used_bytes
 
 
 def _free_goal(disk: DiskSpace, counts: Mapping[State, int]) -> _Goal:

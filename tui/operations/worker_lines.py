@@ -273,13 +273,18 @@ def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple
 
 
 def _disk_words(session: PlaceSession) -> str:
-    """The full disks of a place, and how to find the large files there; "" without one."""
+    """The full disks of a place, and how to find what is large there, or has many files; "" without
+    one."""
     full = [disk for disk in session.readings.disks if disk.is_full]
     return "; ".join(
         f"{describe_disk(disk, most=1000).removeprefix('disk ')}; what fills it: "
-        f"du -xah {shlex.quote(disk.mount)} | sort -h | tail"
+        + _DU[disk.lacks_inodes].format(shlex.quote(disk.mount))
         for disk in full
     )
+
+
+_DU = ("du -xah {} | sort -h | tail", "du --inodes -xa {} | sort -n | tail")
+"""Lists what has most bytes on a file system, or most inodes."""
 
 
 def _limit_words(row: WorkerRow) -> str:

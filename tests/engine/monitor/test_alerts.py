@@ -262,6 +262,8 @@ TABLE = [
      "queue 1.1 MB -> state trash /srv"),
     (a_sight(disks=[a_full_disk(own_bytes=Figure(900_000))], counts=tasks(trash=1, dead=1)),
      "queue 900.0 kB -> queue /srv"),
+    (a_sight(disks=[a_full_disk(own_bytes=Figure(9), lacks_inodes=True)], counts=tasks(trash=1)),
+     "no free inodes -> state trash /srv"),
     (a_sight(disks=[a_full_disk(free_tasks=9)], counts=tasks(dead=1)),
      "9 tasks -> state dead /srv"),
     (a_sight(disks=[a_full_disk()], counts=tasks(dead=1)), "2.1 of 2.1 MB -> queue /srv"),

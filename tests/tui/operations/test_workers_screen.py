@@ -171,6 +171,24 @@ async def test_a_full_disk_is_the_next_step_in_place_of_a_worker() -> None:
         await operator.sees("W starts a worker at")
 
 
+@each(
+    ("lacks_inodes", "command"),
+    [
+        (False, "du -xah '/srv/a b' | sort -h | tail"),
+        (True, "du --inodes -xa '/srv/a b' | sort -n | tail"),
+    ],
+)
+def test_the_command_for_a_full_disk_counts_what_is_scarce(
+    lacks_inodes: bool, command: str
+) -> None:
+    """The details of a worker advise how to find what has most of the bytes, or of the inodes."""
+    session = PlaceSession(a_place(a_memory([])), lambda: NOW)
+    disk = a_full_disk(mount="/srv/a b", lacks_inodes=lacks_inodes)
+    session.readings = session.readings._replace(disks=(disk,))
+    rows = dict(view.detail_rows(WorkerRow("/srv/a", 1, "a"), session, NOW))
+    assert rows["disk"].endswith(f"what fills it: {command}")
+
+
 def test_kinds_have_their_whole_names_at_80_columns() -> None:
     """The gaps between the columns give way before a name is cut."""
     names = ["geoban_apply", "organizer_mail_x"]
