@@ -311,15 +311,15 @@ def detail_lines(row: WorkerRow, session: PlaceSession, now: float, width: int) 
     return lines
 
 
-def next_step(row: WorkerRow, session: PlaceSession) -> tuple[str, str]:
+def next_step(row: WorkerRow, session: PlaceSession, *, read_only: bool) -> tuple[str, str]:
     """The key for a row, and what it does."""
-    lock, can_start = session.readings.lock, bool(session.place.worker_command)
+    lock, can_start = session.readings.lock, bool(session.place.worker_command) and not read_only
     if lock is not None and lock.verdict is Verdict.STUCK:
         return "U", f"frees the lock of {row.name}" + "; then W starts a worker" * can_start
     if row.pid is None and not row.is_server and (full := find_full_disk(session)):
         if full.target.where is Where.STATE:
             return "2", "opens the tasks: X in their trash frees space"
-        return "", f"make room on {full.target.name}, then W starts a worker"
+        return "", f"make room on {full.target.name}" + ", then W starts a worker" * can_start
     if row.pid is None and row.note == NO_WORKER and can_start:
         return "W", f"starts a worker at {row.name}"
     if row.is_abandoned and session.place.has_leases:

@@ -222,7 +222,8 @@ class WorkersParts(RowsParts):
             return next_line("", "move the cursor to a worker", "", width)
         row, session = selected
         acts_on = (row.owner or row.name) if row.pid is None else f"PID {row.pid}"
-        return next_line(*view.next_step(row, session), acts_on, width)
+        step = view.next_step(row, session, read_only=self.context.arming.read_only)
+        return next_line(*step, acts_on, width)
 
     def copies(self) -> tuple[Copy, ...]:
         if (selected := self.selected) is None:

@@ -108,11 +108,11 @@ _WORKERS = ("Enter", "workers", "opens the workers")
 
 def next_step(alert: Alert, *, can_start: bool = True) -> tuple[str, str, str]:
     """The key of the next step for an alert, a word for it, and what it does; `can_start`: the
-    console can start a worker at its place."""
+    console can start a worker at its place, for a full disk once there is room."""
     if alert.target.where is Where.WORKERS and not can_start:
         return _WORKERS
     if alert.kind is AlertKind.FULL:
-        return room_step(alert)
+        return room_step(alert, can_start=can_start)
     return _NEXT_OF_KIND.get(alert.kind) or _NEXT[alert.target.where]
 
 

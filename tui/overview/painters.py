@@ -109,7 +109,7 @@ def next_step(parts: OverviewParts, width: int) -> Line:
     if parts.focus.has_left:
         return ((f" {ROW_HAS_LEFT}", "warn"),)
     if is_live and pane == ALERTS and (alert := parts.alert) is not None:
-        can_start = parts.can_start_worker(selected)
+        can_start = parts.can_start_worker(selected, alert)
         key, _, does = alert_lines.next_step(alert, can_start=can_start)
         return next_line(key, does, selected.name, width)
     if pane not in (ALERTS, QUEUES) and (target := parts.focus.target) is not None:
@@ -170,7 +170,7 @@ def _place_message(parts: OverviewParts, width: int) -> Line:
         return far
     if moment.alerts and is_live:
         worst = alert_lines.sort_alerts(moment.alerts)[0]
-        can_start = parts.can_start_worker(session)
+        can_start = parts.can_start_worker(session, worst)
         key, _, does = alert_lines.next_step(worst, can_start=can_start)
         if key != "Enter":  # here, Enter opens the queue
             return next_line(key, does, session.name, width)

@@ -7,7 +7,7 @@ from enum import Flag, auto
 from typing import Protocol, TypeAlias
 
 from engine.model import State
-from engine.monitor.alerts import Alert, Where
+from engine.monitor.alerts import Alert, AlertKind, Where
 from engine.monitor.recorder import Role
 from tui.overview import alert_lines, side_panes
 from tui.overview.freeze import Freeze
@@ -206,10 +206,12 @@ class OverviewParts:
         has_cells = pane == AGES and self.table is not None and self.freeze.time is None
         return part.display and bool(has_cells or part.rows)
 
-    def can_start_worker(self, session: PlaceSession) -> bool:
-        """True if a worker of a place can be started from here, and can write."""
+    def can_start_worker(self, session: PlaceSession, alert: Alert | None = None) -> bool:
+        """True if a worker of a place can be started from here, and can write; as the step after
+        an `alert` about a full disk: once there is room."""
         can_start = bool(session.place.worker_command) and not self.context.arming.read_only
-        return can_start and find_full_disk(session) is None
+        is_once_free = alert is not None and alert.kind is AlertKind.FULL
+        return can_start and (is_once_free or find_full_disk(session) is None)
 
     @property
     def place_to_unlock(self) -> PlaceSession:

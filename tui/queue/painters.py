@@ -326,7 +326,8 @@ def next_step(parts: QueueParts, *, lock_alarms: bool) -> tuple[str, str]:
         return ("5", "shows the locks") if read_only else ("U", "shows the evidence")
     full = find_full_disk(parts.session)
     if full and state in (State.PENDING, State.ACTIVE):
-        key, _, does = room_step(full)
+        can_start = bool(parts.place.worker_command) and not read_only
+        key, _, does = room_step(full, can_start=can_start)
         return (key, does) if key != "Enter" else ("l", "leads to the trash: X there frees space")
     if state is State.PENDING and parts.lacks_worker and parts.place.worker_command:
         return ("Enter", "shows why it waits") if read_only else ("W", "starts a worker")

@@ -171,6 +171,24 @@ async def test_a_full_disk_is_the_next_step_in_place_of_a_worker() -> None:
         await operator.sees("W starts a worker at")
 
 
+@pytest.mark.parametrize(
+    ("command", "read_only", "then"),
+    [(("true",), False, True), (("true",), True, False), ((), False, False)],
+)
+async def test_a_worker_follows_on_a_full_disk_only_where_one_can_be_started(
+    command: tuple[str, ...], read_only: bool, then: bool
+) -> None:
+    """A console that only reads, or a place without a worker of ours, has no W once there is
+    space."""
+    disks = (a_full_disk(),)
+    place = a_place(a_memory([a_task(1)]), lock=free, worker_command=command, disks=lambda: disks)
+    async with an_operator(place, size=(100, 30), read_only=read_only) as operator:
+        fills = "3 shows what fills /srv; make room"
+        for pressed, step in (("", fills), ("3", "make room on /srv"), ("escape 2", fills)):
+            await operator.step(pressed, step)
+            assert (f"{step}, then W" in " ".join(operator.text.split())) == then
+
+
 @each(
     ("lacks_inodes", "command"),
     [
