@@ -298,6 +298,7 @@ class OverviewPanes:
             live_values=parts.live_values if past is None else past.live_values,
             clusters={session.number: read.clusters for session, read in parts.all_reads},
             now=freeze.shown_at,
+            can_start=any(map(parts.can_start_worker, parts.sessions)),
             is_wall=sized.is_wall,
         )
         sides = side_panes.side_rows(

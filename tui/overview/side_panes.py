@@ -31,7 +31,7 @@ from tui.screens.target import Target
 from tui.session.history import operation_name
 from tui.session.index_queries import CheckedCluster
 from tui.session.place_session import PlaceSession
-from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers, find_full_disk
+from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
 from tui.text import keys
 from tui.text.frames import Frame
 from tui.text.glyphs import SPARKS
@@ -111,6 +111,8 @@ class OverviewData(NamedTuple):
     clusters: Mapping[int, Sequence[CheckedCluster]]
     """Error clusters by number of the place."""
     now: float
+    can_start: bool
+    """True if a worker of some place can be started from here, and can write."""
     is_wall: bool = False
 
     @property
@@ -341,9 +343,9 @@ def _worker_pane(data: OverviewData, width: int) -> PaneRows:
         head = [title]
     else:
         workers = {key: row for key, row in workers.items() if worker_lines.is_busy(row)}
-        can_start = any(find_full_disk(session) is None for session in data.sessions)
-        busy = [*data.live_values.workers]
-        lines = worker_lines.brief_worker_lines(busy, width, MAX_PANE_ROWS, can_start=can_start)
+        lines = worker_lines.brief_worker_lines(
+            data.live_values.workers, width, MAX_PANE_ROWS, can_start=data.can_start
+        )
         if not workers:
             return PaneRows(head=lines)
     rows = [

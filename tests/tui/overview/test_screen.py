@@ -38,6 +38,7 @@ from tests.console_operator import ConsoleOperator, an_operator, clock_of, words
 from tests.console_places import (
     NOW,
     Clock,
+    a_full_disk,
     a_memory,
     a_place,
     a_task,
@@ -520,6 +521,30 @@ async def test_a_metrics_file_that_does_not_exist_is_not_unreadable(
         (live,) = operator.console.sessions
         live.readings = live.readings._replace(queue=reading)
         assert side_panes._metrics_cell(live, NOW)[0] == cell
+
+
+@pytest.mark.parametrize(
+    ("command", "read_only", "words"),
+    [
+        (("true",), False, "no worker running: W starts one"),
+        (("true",), True, "no worker running"),
+        ((), False, "no worker running"),
+    ],
+)
+async def test_a_worker_is_offered_only_where_one_can_be_started(
+    empty: Path, command: tuple[str, ...], read_only: bool, words: str
+) -> None:
+    """A console that only reads, or a place without a worker of ours, has no W in the pane of
+    workers, nor as the step after a full disk."""
+    place = disk_place(empty, clock=time.time)._replace(worker_command=command)
+    async with overview(place, size=(160, 50), read_only=read_only) as operator:
+        await operator.sees(words)
+        assert ("W starts one" in operator.text) == words.endswith("W starts one")
+    full = place._replace(disks=lambda: (a_full_disk(),))
+    async with overview(full, size=(160, 50), read_only=read_only) as operator:
+        await operator.sees("shows what fills /srv; make room")
+        assert ("make room, then W" in operator.text) == words.endswith("W starts one")
+        assert "W starts one" not in operator.text
 
 
 async def test_a_place_without_a_worker_is_started_from_its_alert(empty: Path) -> None:
