@@ -484,14 +484,15 @@ async def test_a_key_waits_until_the_place_under_the_cursor_was_seen(
     async with overview(disk_place(empty), other) as operator:
         screen = screen_of(operator)
         await operator.sees("12 dead", "11 dead")
-        monkeypatch.setattr("tui.overview.parts.SEEN_SECONDS", 1.0)
         clock_of(operator).now += 2
         await operator.until(lambda: screen.parts.focus.pane == ALERTS)
         await operator.until(lambda: screen.parts.selected.number == 1)
         for path in (empty / "queue" / "dlq").iterdir():
             path.unlink()
         await operator.until(lambda: screen.parts.selected.number == 2)
-        await operator.step("c", OverviewScreen, "came under the cursor: press again")
+        with monkeypatch.context() as patch:
+            patch.setattr("tui.overview.parts.SEEN_SECONDS", 1.0)
+            await operator.step("c", OverviewScreen, "came under the cursor: press again")
         await operator.opens(ClustersScreen, "c")
 
 
