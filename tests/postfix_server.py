@@ -129,9 +129,10 @@ class PostfixInstance:
         self._await(lambda: "Mail system is down" not in self.run("postqueue", "-j").stderr)
 
     def stop(self) -> None:
-        """Stop it, if it was started."""
+        """Stop it, if it was started; a process that lists the queue may end after the others."""
         if self._is_started:
             self.run("postfix", "stop")
+            self._await(lambda: "Mail system is down" in self.run("postqueue", "-j").stderr)
         self._is_started = False
 
     @contextmanager
