@@ -237,10 +237,11 @@ def test_keys_seconds_and_lines_cost_few_bytes(
         terminal.shows("QUEUE", "PEND")
         terminal.send("2")
         terminal.shows("acts on ", "row 1 of 200")
-        assert min(tick(terminal) for _ in range(4)) <= 30
+        # What the first looks at the place find comes in some of the seconds.
+        assert any(tick(terminal) <= 30 for _ in range(20))
         for key, most in costs.items():
             # Once a second more is painted.
-            assert min(answer(terminal, key) for _ in range(6)) <= most, key
+            assert any(answer(terminal, key) <= most for _ in range(6)), key
 
         def undisturbed() -> str:
             screen = Screen(*size)
