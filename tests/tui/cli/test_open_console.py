@@ -71,11 +71,11 @@ Told([Place(sys.argv[2], lambda: open_store(sys.argv[2]))]).run()
 """
 
 PAUSED = """
-import signal, sys
+import time
 from tui.cli.open_console import SplashScreen
 with SplashScreen(1, "mx1", ["/var/lib/nftban"], {}):
     while True:
-        signal.pause()
+        time.sleep(0.1)  # pause() would miss a signal that comes right before it
 """
 
 
