@@ -249,7 +249,7 @@ def _why_no_task(parts: WorkersParts) -> str:
         if row.task:
             return ""
         starts = row.pid is None and bool(session.place.worker_command)
-        starts = starts and find_full_disk(session) is None
+        starts = starts and not is_read_only(parts) and find_full_disk(session) is None
     return parts.no_row_reason("no task here" + (": W starts a worker" if starts else ""))
 
 

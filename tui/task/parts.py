@@ -418,7 +418,8 @@ class TaskParts:
 
     def _next_key(self, task: Task) -> tuple[str, str]:
         place, is_pending = self.session.place, task.state is State.PENDING
-        if is_pending and self.session.lacks_worker and place.worker_command:
+        can_start = bool(place.worker_command) and not self.context.arming.read_only
+        if is_pending and self.session.lacks_worker and can_start:
             full = find_full_disk(self.session)
             does = f"make room on {full.target.name} first" if full else "W there starts one"
             return "3", f"opens the workers: {does}"

@@ -150,6 +150,20 @@ async def test_the_reason_of_a_worker_that_ended_is_readable_in_full() -> None:
         )
 
 
+async def test_read_only_names_no_key_that_starts_a_worker() -> None:
+    """Neither a task that waits for a worker, nor the place without one."""
+    command = ("true",)
+    for read_only, task_says, place_says in (
+        (False, "next 3 opens the workers: W there starts one", "no task here: W starts a worker"),
+        (True, "next t shows its log lines", "no task here"),
+    ):
+        place = a_place(a_memory([a_task(1)]), lock=free, worker_command=command)
+        async with an_operator(place, read_only=read_only) as operator:
+            await operator.step("enter", "no worker running", task_says)
+            await operator.step("escape 3 enter", WorkersScreen, place_says)
+            assert ("W starts" in operator.text) == (not read_only)
+
+
 async def test_a_full_disk_is_the_next_step_in_place_of_a_worker() -> None:
     """While a disk is full, alert, workers, queue, task and plans name it with what to do; W still
     opens its plan, with the warning. Once there is room, W is the next step again."""
