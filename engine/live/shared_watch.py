@@ -18,7 +18,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Set
-from contextlib import suppress
 from functools import partial
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
@@ -230,6 +229,7 @@ class WatchedFolders:
         self._touched, self._everything = touched, everything
         self._known: dict[str, Stamp | None] = dict.fromkeys(self.paths)
         self._doubts: dict[str, float] = {}
+        self._last_events: dict[str, float] = {}
         self._order = sorted(self.paths)
         self._below: dict[str, list[str]] = {}
         for path in self._order:
@@ -254,7 +254,7 @@ class WatchedFolders:
         self.is_ready.set()
         return is_late
 
-    def pass_on(self, events: FolderEvents) -> bool:
+    def pass_on(self, events: FolderEvents, turn: float) -> bool:
         """Forward the events of these folders; True if one of the folders changed itself."""
         rang = self.paths & events.names.keys()
         replaced = self.paths & events.folders
@@ -268,6 +268,7 @@ class WatchedFolders:
             if _folder(stamp) == _folder(self._known[path]):
                 self._known[path] = stamp and stamp._replace(racy=False)
             self._doubts.pop(path, None)
+            self._last_events[path] = turn
         for path in replaced:
             # Removed and made again: another folder in its place may have the same times.
             stamp = self._known[path]
@@ -304,8 +305,12 @@ class WatchedFolders:
         """True if a folder's time has changed, and its event may be on its way."""
         return bool(self._doubts)
 
-    def changed(self) -> set[str]:
-        """Folders that have changed since their last event."""
+    def changed(self, turn: float) -> set[str]:
+        """Folders that may have changed since their last event, whose next events are lost. The
+        time of one that had events a moment ago may be that of a later change."""
+        for path, last in self._last_events.items():
+            if turn - last < EVENT_DELAY_SECONDS and (stamp := self._known[path]):
+                self._known[path] = stamp._replace(racy=True)
         return {path for path, stamp in self._known.items() if not _is_at(stamp, path)}
 
 
@@ -344,10 +349,12 @@ class SharedFolderWatch:
             before, events = events, open_event_source(paths - self._polled)
             # The old watch ends after the new one has begun, so that no event is lost.
             if before.folders:
-                with suppress(OSError):
+                try:
                     changes = before.wait(LAST_EVENTS_SECONDS)
                     for place in places:
-                        place.pass_on(changes)
+                        place.pass_on(changes, time.monotonic())
+                except OSError:
+                    self._poll_unnameable(places)
             before.close()
             watched = events.folders | self._polled
             if [place for place in places if place.begin(watched)]:
@@ -380,7 +387,7 @@ class SharedFolderWatch:
             renewed: list[WatchedFolders] = []
             if changes.names or changes.folders:
                 changed = turn
-                renewed += [place for place in places if place.pass_on(changes)]
+                renewed += [place for place in places if place.pass_on(changes, turn)]
             if turn - checked >= pause or any(place.has_doubts for place in places):
                 checked = turn
                 renewed += [place for place in places if place.check(turn)]
@@ -390,7 +397,8 @@ class SharedFolderWatch:
     def _poll_unnameable(self, places: Iterable[WatchedFolders]) -> None:
         """Do without events for the folders with a name that is not UTF-8, which ended the watch;
         if it is gone already, for all that have changed."""
-        changed = {path for place in places for path in place.changed()}
+        turn = time.monotonic()
+        changed = {path for place in places for path in place.changed(turn)}
         self._polled |= {path for path in changed if not all(map(is_utf8, _names(path)))} or changed
 
 

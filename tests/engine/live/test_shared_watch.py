@@ -206,11 +206,29 @@ def test_places_share_one_thread_until_the_last(folder: Path, monkeypatch: Monke
             (other / "task").touch()
             others.until(EVERYTHING)
             (folder / "three").touch()
-            assert reports.next() == {"three"}
+            reports.until({"three"})
         (folder / "four").touch()
-        assert reports.next() == {"four"}
+        reports.until({"four"})
     join_threads()
     assert watch_threads() == []
+
+
+def test_a_change_right_after_a_report_is_not_lost_with_its_event(folder: Path) -> None:
+    """A name not UTF-8 ends the watch, and is found even if the folder's time was read after it."""
+    reports, shared = SimpleQueue[str](), shared_watch.SharedFolderWatch()
+
+    def touched(names: set[str]) -> None:
+        (folder / NO_TEXT).touch()
+        reports.put(names.pop())
+
+    place = shared_watch.WatchedFolders(
+        [str(folder)], touched, lambda: reports.put(EVERYTHING), lambda: True
+    )
+    leave = shared.follow(place, PATIENCE)
+    (folder / "one").touch()
+    assert [reports.get(timeout=PATIENCE) for _ in range(2)] == ["one", EVERYTHING]
+    leave()
+    join_threads()
 
 
 def test_folders_in_a_folder_made_later_are_followed(folder: Path) -> None:
