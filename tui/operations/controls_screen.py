@@ -377,7 +377,9 @@ class ControlParts(RowsParts):
         if self._selected_limit is not None:
             return next_line("2", "opens the tasks; rate limits are read-only", "", width)
         if selected is None:
-            return next_line("2", "opens the tasks; there is nothing to control", "", width)
+            is_unknown = self.session.inspector.latest.unavailable
+            nothing = "the controls are unknown" if is_unknown else "there is nothing to control"
+            return next_line("2", f"opens the tasks; {nothing}", "", width)
         name, why = safe_line(selected.label), selected.control.refusal
         if why:
             return next_line("", f"refused: {safe_line(why)}", name, width)

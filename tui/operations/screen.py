@@ -577,12 +577,12 @@ class RecordScreen(Page):
 
     def on_mount(self) -> None:
         self._read()
-        self.set_interval(1.0, self._show_path)
+        # Also while the journal does not answer: what is on screen is then marked as old.
+        self.set_interval(1.0, self._show_again)
 
-    def _show_path(self) -> None:
-        if self.is_paintable and self.is_current:
-            trail = (self._session.name, "operations", view.short_name(self._one.operation.op))
-            self.query_one(TopLine).update_line(self._console_context, trail)
+    def _show_again(self) -> None:
+        if self.is_current:
+            self.lay_out(self.size.width)
 
     @work(group="rows")
     async def _read(self) -> None:
@@ -590,7 +590,7 @@ class RecordScreen(Page):
         while self.is_attached:
             if self.is_current:
                 self._rows = await look_again(self._placed, self._rows)
-                self.lay_out(self.size.width)
+                self._show_again()
             await asyncio.sleep(JOURNAL_READ_SECONDS)
 
     def lay_out(self, width: int) -> None:
@@ -600,7 +600,8 @@ class RecordScreen(Page):
         self.show((), lines, self._next_line())
         needed = {self._text: frame_border(*self.size) + len(lines)}
         self._body.stack(needed, self._text, self._session, fixed=FIXED_LINES)
-        self._show_path()
+        trail = (self._session.name, "operations", view.short_name(self._one.operation.op))
+        self.query_one(TopLine).update_line(self._console_context, trail)
         self.show_hints(without=self.without())
 
     def go(self, target: Target) -> None:

@@ -215,7 +215,9 @@ def list_frame(parts: QueueParts, row_words: str, border: int) -> Frame:
     """The title of the list: how many match of how many, and their order."""
     state, view, change = parts.state, parts.rows.view, parts.change
     if parts.tabs.on_problems:
-        listed, known = len(parts.problems), change.problems
+        listed, known, why = len(parts.problems), change.problems, change.unavailable
+        if why:
+            return Frame("Problems", amount=f"{listed:,} of ?" if listed else "?").marked(why)
         of = f" of {known:,}" if known > listed else ""
         return Frame("Problems", amount=f"{listed:,}{of}{'' if change.is_complete else '+'}")
     word = parts.inspector.states.get(state, "") if state else ""
@@ -231,6 +233,14 @@ def list_frame(parts: QueueParts, row_words: str, border: int) -> Frame:
         right = ((f"{view.fresh:,} new   ", "ok"), *right)
     key = STATE_DIGITS.get(state, "") if state else ""
     return Frame(state_name(word) or "Tasks", key, amount, right, row_words)
+
+
+def no_problems(parts: QueueParts) -> Line:
+    """The line in place of the problems when none is known."""
+    if parts.change.unavailable:
+        return (("   ? damaged files: the place cannot be read", "unknown"),)
+    so_far = "" if parts.change.is_complete else " in what was read"
+    return ((f"   no damaged files{so_far}", "muted"),)
 
 
 def details(parts: QueueParts, width: int, *, wide: bool) -> tuple[Sequence[Line], Frame]:

@@ -303,8 +303,7 @@ class QueueWidgets:
 
             width = self.problem_list.size.width or self._screen.size.width
             rows, head = problem_rows(parts.problems, parts.clock(), width)
-            nothing: Line = (("   no damaged files", "muted"),)
-            self.problem_list.show_rows(rows, [head if rows else nothing])
+            self.problem_list.show_rows(rows, [head if rows else painters.no_problems(parts)])
             parts.problem_key = self.problem_list.key
         self.list.signs = painters.signs(parts, self.list.size.width)
         self.list.paint()
