@@ -21,6 +21,9 @@ class _EmptyMapping(dict[str, str]):
 
 EMPTY: Mapping[str, str] = _EmptyMapping()
 
+MAIL_SEND_KIND = "mail_send"
+"""The kind of task that delivers a mail (contract, "Task types")."""
+
 NULL_SENDER = "<>"
 """`Task.sender` of a mail that is returned to no sender, such as a report."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import time
-from calendar import isleap, timegm
 from collections.abc import Callable, MutableMapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias
@@ -200,6 +199,8 @@ def _time_there(stamp: str, before: float | None, zone: Zone | None) -> float | 
 def _latest_before(
     head: re.Match[str], end: float, before: float | None, zone: Zone | None
 ) -> float | None:
+    from calendar import isleap
+
     month, day = (_MONTHS.find(head[1]) + 3) // 3, int(head[2])
     try:
         year = time.localtime(end).tm_year
@@ -225,6 +226,8 @@ def _zoned_time(stamp: str, zone: str) -> float | None:
 
 @lru_cache(256)
 def _utc_minute(stamp: str) -> float | None:
+    from calendar import timegm  # it loads datetime and locale
+
     year, month, day, hour, minute = map(int, re.split("[- :]", stamp))
     if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60):
         return None

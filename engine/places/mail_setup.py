@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from engine.config.queue_config import Config, Queue
 from engine.config.validators import ConfigError
-from engine.model import Task
+from engine.model import MAIL_SEND_KIND, Task
 from engine.system import files, users
 from engine.system.cleanup import closing_fd
 from engine.system.command_errors import print_error
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from engine.mail.send.suspensions import Suspension, Suspensions
     from engine.mail.transports.registry import TransportRegistry
 
-
-MAIL_SEND_KIND = "mail_send"
-"""The kind of task that delivers a mail (contract, "Task types")."""
 
 QUEUING_GRACE_SECONDS = 30.0
 """Seconds in which the program that spooled a mail may still queue its task."""

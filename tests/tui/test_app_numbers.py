@@ -41,7 +41,7 @@ MARKED = re.compile(r"(?<!\w)\?|\d\+|\bold\b|counted \w+ ago|\d of [\d,]+ tasks 
 """What makes a number in the same row, or a number in the part below this title, no plain one."""
 
 NOTHING = re.compile("no damaged|nothing to control")
-"""What is said of a place where there is none, which nobody knows while it does not answer."""
+"""Said of a place that has none, which is unknown while it does not answer."""
 
 ZERO = re.compile(r"(?<!^    )(?<![\w.:,/@-])0(?![\w.:,/%])(?! +\|)")
 """A zero, but not that of an axis."""

@@ -217,7 +217,8 @@ def list_frame(parts: QueueParts, row_words: str, border: int) -> Frame:
     if parts.tabs.on_problems:
         listed, known, why = len(parts.problems), change.problems, change.unavailable
         if why:
-            return Frame("Problems", amount=f"{listed:,} of ?" if listed else "?").marked(why)
+            amount = f"{listed:,} of {UNKNOWN}" if listed else UNKNOWN
+            return Frame("Problems", amount=amount).marked(why)
         of = f" of {known:,}" if known > listed else ""
         return Frame("Problems", amount=f"{listed:,}{of}{'' if change.is_complete else '+'}")
     word = parts.inspector.states.get(state, "") if state else ""
@@ -238,7 +239,7 @@ def list_frame(parts: QueueParts, row_words: str, border: int) -> Frame:
 def no_problems(parts: QueueParts) -> Line:
     """The line in place of the problems when none is known."""
     if parts.change.unavailable:
-        return (("   ? damaged files: the place cannot be read", "unknown"),)
+        return ((f"   {UNKNOWN} damaged files: the place cannot be read", "unknown"),)
     so_far = "" if parts.change.is_complete else " in what was read"
     return ((f"   no damaged files{so_far}", "muted"),)
 

@@ -19,9 +19,7 @@ from engine.config import queue_config
 from engine.config.place_address import Address
 from engine.config.queue_config import Config, HandlerConfig, Queue
 from engine.config.validators import ConfigError
-from engine.logs.log_line import LogLine, format_log_line
 from engine.model import ChangeSource, LockEvidence, State, Task
-from engine.monitor import prometheus
 from engine.policy import RetryPolicy, retries_of
 from engine.schedules import NO_RETRY
 from engine.store import Store, StoreError, Unavailable
@@ -37,6 +35,8 @@ if TYPE_CHECKING:
     from engine.destinations.destination import Destination, Registry
     from engine.doctor.finding import Finding
     from engine.locks.token_buckets import TokenBuckets
+    from engine.logs.log_line import LogLine
+    from engine.monitor import prometheus
     from engine.monitor.recorder import RecorderLocation
     from engine.operations.journal import Journal, Who
     from engine.operations.notes import Notes
@@ -624,6 +624,8 @@ class Setup(NamedTuple):
 
     def counters(self) -> prometheus.CounterFiles:
         """The counter files of this queue."""
+        from engine.monitor import prometheus
+
         return prometheus.CounterFiles(self.queue.counters, self.queue.root, print_error)
 
     def token_buckets(self) -> TokenBuckets | None:
@@ -719,6 +721,8 @@ class Setup(NamedTuple):
 
         An error is only reported; a lack of permission is not, with `if_allowed`.
         """
+        from engine.logs.log_line import format_log_line
+
         try:
             if if_allowed:
                 self.make_folder(self.queue.log_dir)

@@ -16,11 +16,12 @@ from engine.logs.log_line import format_log_line
 from engine.mail.send.mail_spool import Spooled
 from engine.mail.send.queuing import is_being_sent
 from engine.mail.send.suspensions import Suspension
+from engine.model import MAIL_SEND_KIND
 from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSuspension
 from engine.operations import controls
 from engine.operations.controls import RESUMED, SUSPENDED, TRANSPORT_CONTROL, Order
 from engine.operations.journal import Intent
-from engine.places.mail_setup import MAIL_SEND_KIND, QUEUING_GRACE_SECONDS, describe_suspender
+from engine.places.mail_setup import QUEUING_GRACE_SECONDS, describe_suspender
 from engine.places.place import PlaceMail
 from engine.store import Gone, Unavailable
 from engine.system import files

@@ -15,8 +15,7 @@ from engine.formats.base.format import Setup
 from engine.formats.nftban.detect import find_queue_folder
 from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.locks import queue_lock
-from engine.model import LockEvidence, Verdict
-from engine.places.mail_setup import MAIL_SEND_KIND
+from engine.model import MAIL_SEND_KIND, LockEvidence, Verdict
 from engine.store import Unavailable
 from engine.system import files
 from engine.system.command_errors import print_error

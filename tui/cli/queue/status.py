@@ -11,7 +11,15 @@ from engine.destinations.watch import CountedTasks, DestinationTasks, add_task, 
 from engine.formats.base.format import Setup
 from engine.index.backlog import DueTasks
 from engine.largest_share import WAITING_STATES, LargestShare, find_largest
-from engine.model import Problem, State, Task, Verdict, count_by_words, fold_problems
+from engine.model import (
+    MAIL_SEND_KIND,
+    Problem,
+    State,
+    Task,
+    Verdict,
+    count_by_words,
+    fold_problems,
+)
 from engine.monitor.alerts import (
     Alert,
     AlertInputs,
@@ -36,7 +44,6 @@ from engine.monitor.throughput import (
 from engine.monitor.transport_health import MailBacklog, TransportSuspension, describe_suspension
 from engine.operations.journal import Operation
 from engine.places.alert_facts import TaskFacts, make_alert_inputs
-from engine.places.mail_setup import MAIL_SEND_KIND
 from engine.places.place import Place
 from engine.places.place_watcher import PlaceReadings, PlaceWatcher
 from engine.policy import died_at

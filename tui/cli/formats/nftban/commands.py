@@ -40,8 +40,7 @@ from engine.formats.nftban.task_format import (
     require_key,
     whole_seconds,
 )
-from engine.model import EMPTY, State, Task
-from engine.places.mail_setup import MAIL_SEND_KIND
+from engine.model import EMPTY, MAIL_SEND_KIND, State, Task
 from engine.store import Full, Gone, StoreError, Unavailable, Unsupported, enqueue_all
 from engine.system.command_errors import (
     EX_NOPERM,
@@ -56,7 +55,6 @@ from engine.text.durations import parse_duration
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from engine.values import NamedTuple
-from tui.cli.formats.nftban.worker_parts import render_metrics
 from tui.cli.setup.output import Answer
 
 QUEUE_FULL, KEY_WAITS = 1, 2
@@ -281,6 +279,8 @@ def _drop_data(store: NftbanStore, task: Task | None, error: BaseException) -> N
 
 def show_metrics(setup: Setup) -> Answer:
     """Print the current text of queue.prom, or its values by name."""
+    from tui.cli.formats.nftban.worker_parts import render_metrics  # loads the parts of a worker
+
     store = open_spool(setup, "status --json")
     text = render_metrics(setup, store, time.time()).decode()
     store.close()

@@ -22,8 +22,8 @@ from engine.formats.base.format import Setup
 from engine.mail.model import BadMail, Cause, MailError, NotSent
 from engine.mail.send.delivery_log import LAST_FAILURE, LAST_REASON, LAST_SUCCESS
 from engine.mail.send.sender import SendResult
-from engine.model import Task
-from engine.places.mail_setup import MAIL_SEND_KIND, describe_no_transport
+from engine.model import MAIL_SEND_KIND, Task
+from engine.places.mail_setup import describe_no_transport
 from engine.store import StoreError
 from engine.system import files
 from engine.system.command_errors import (

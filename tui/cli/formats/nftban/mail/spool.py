@@ -15,8 +15,7 @@ from engine.formats.nftban.store import NftbanStore
 from engine.mail.model import BadMail
 from engine.mail.send.mail_spool import Broken, MailSpool, Spooled
 from engine.mail.send.spool_entry import HTML, MAIL_FOLDER_PREFIX, META, TEXT
-from engine.model import State, Task
-from engine.places.mail_setup import MAIL_SEND_KIND
+from engine.model import MAIL_SEND_KIND, State, Task
 from engine.store import MAX_PART_BYTES, StoreError
 from engine.system.command_errors import print_error
 from engine.text.error_text import error_text
