@@ -270,8 +270,8 @@ class ChangeableStore(ReadableStore, Protocol):
     """The part that changes tasks: one by one by `swap` only. For plans, undo and controls."""
 
     max_verified: int = 100
-    """Tasks of a plan that are verified and then swapped at a time: each may need two file
-    descriptors."""
+    """Tasks of a plan that are verified, saved with one fsync and then swapped at a time: each may
+    need two file descriptors."""
 
     def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield those of the given tasks that still have the same state and revision.

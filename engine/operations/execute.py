@@ -33,6 +33,11 @@ JOURNAL_BATCH_ROWS = 500
 """Rows whose outcomes are written to the journal together, with one fsync."""
 
 
+IMAGE_BATCH_BYTES = 4 * 1024 * 1024
+"""Bytes of task images that are saved together, with one fsync: a larger batch is saved in parts,
+so that a plan for large mails does not hold a hundred of them in memory."""
+
+
 class Report(NamedTuple):
     """The outcome of a plan: every row is in exactly one of the five groups."""
 
@@ -386,24 +391,29 @@ class PlanRun:
         if self._recorder is None or VERBS[self.plan.verb].keeps_bytes:
             return []
         images: list[tuple[str, bytes]] = []
-        lost: list[RowOutcome] = []
+        waiting_bytes = 0
+        lost: dict[Row, RowOutcome] = {}
         read = self._store.read_all([move.old for move in moves.values() if move.old is not None])
-        for row, image in zip(moves, read, strict=True):
-            if isinstance(image, Gone):
-                lost.append(RowOutcome(row, RowResult.GONE, REASON_CHANGED))
-            elif isinstance(image, StoreError):
-                lost.append(RowOutcome(row, RowResult.FAILED, str(image)))
-            else:
-                images.append((row.id, image))
-        for one in lost:
-            del moves[one.row]
         try:
+            for row, image in zip(moves, read, strict=True):
+                if isinstance(image, Gone):
+                    lost[row] = RowOutcome(row, RowResult.GONE, REASON_CHANGED)
+                elif isinstance(image, StoreError):
+                    lost[row] = RowOutcome(row, RowResult.FAILED, str(image))
+                else:
+                    images.append((row.id, image))
+                    waiting_bytes += len(image)
+                    if waiting_bytes >= IMAGE_BATCH_BYTES:
+                        self._recorder.save_images(images)
+                        images, waiting_bytes = [], 0
             self._recorder.save_images(images)
         except Unavailable as error:
             self.trouble = str(error)
-            lost += _failed(moves, self.trouble)
-            moves.clear()
-        return lost
+            left = _failed((row for row in moves if row not in lost), self.trouble)
+            lost |= {one.row: one for one in left}
+        for row in lost:
+            del moves[row]
+        return [*lost.values()]
 
     def _swap(self, moves: Mapping[Row, Move], ended: list[RowOutcome]) -> None:
         unmoved = {(row.id, row.rev): row for row in moves}

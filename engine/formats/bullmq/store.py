@@ -94,6 +94,8 @@ class BullmqStore(Store):
 
     states: Mapping[State, str] = STATES
     words: Mapping[str, State] = WORDS
+    max_verified = 500
+    """A job needs no file descriptor; their images are saved with one fsync."""
 
     def __init__(self, place: RedisPlace, clock: Callable[[], float] = time.time) -> None:
         """Connect.

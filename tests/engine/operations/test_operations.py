@@ -553,3 +553,29 @@ def test_expunging_goes_on_without_a_journal(
     report = carried_out(theirs, journal, plan_of(theirs, "expunge", dead), allowed=lose)
     assert len(report.done) == 9 and "was removed or replaced" in report.trouble
     assert tasks_in(store) == []
+
+
+@pytest.mark.parametrize("refused", [None, 2])
+def test_large_images_are_saved_in_parts(
+    store: NftbanStore, journal: Journal, monkeypatch: MonkeyPatch, refused: int | None
+) -> None:
+    """Each part is durable before its tasks are changed; if one cannot be saved, no task is."""
+    monkeypatch.setattr(execute, "IMAGE_BATCH_BYTES", 1)
+    parts, save = list[list[str]](), JournalWriter.save_images
+
+    def save_part(writer: JournalWriter, images: Sequence[tuple[str, bytes]]) -> None:
+        assert len(tasks_in(store, State.DEAD)) == 5
+        if len(parts) == refused:
+            raise Unavailable("no space left")
+        save(writer, images)
+        parts.append([ident for ident, _ in images])
+
+    monkeypatch.setattr(JournalWriter, "save_images", save_part)
+    plan = plan_of(store, "retry", dead_tasks(store, 5))
+    report = carried_out(store, journal, plan)
+    assert [*map(len, parts)] == ([1] * 5 + [0] if refused is None else [1, 1])
+    if refused is None:
+        assert len(report.done) == 5 and {*journal.images(report.op)} == {r.id for r in plan.rows}
+    else:
+        assert report.trouble == "no space left" and len(report.failed) == 5
+        assert len(tasks_in(store, State.DEAD)) == 5
