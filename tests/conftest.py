@@ -76,9 +76,15 @@ def _keep_state_of_root_in(home: str) -> None:
     place_address.ROOT_STATE_FOLDER = f"{home}/state"
 
 
+HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+"""Signals that our commands handle."""
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """End a test that hangs: else the run would not end, nor say which test it is."""
+    """End a test that hangs: else the run would not end, nor say which test it is. A command that
+    is run in this process, such as a worker, may leave signal handlers: they are set back."""
+    before = {number: signal.getsignal(number) for number in HANDLED_SIGNALS}
     seconds = DEEP_HANG_SECONDS if item.get_closest_marker("deep") else HANG_SECONDS
     stderr = item.config.stash[fault_handler_stderr_fd_key]
     faulthandler.dump_traceback_later(seconds, exit=True, file=stderr)
@@ -86,6 +92,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+        for number, handler in before.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
 
 
 @pytest.fixture

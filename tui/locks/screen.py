@@ -74,7 +74,7 @@ class LockPanes:
 
     def compose(self) -> ComposeResult:
         yield TopLine(id="title")
-        self.text.add_class("pane")
+        self.text.add_class("pane", update=False)  # styled when mounted
         yield self._verdict
         with self._body:
             with self._left:

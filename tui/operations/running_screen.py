@@ -318,7 +318,7 @@ class ReplayScreen(RowsScreen):
     ) -> None:
         super().__init__()
         self.panes = ListPanes()  # of which it has the rows
-        self.panes.rows.add_class("pane")
+        self.panes.rows.add_class("pane", update=False)  # styled when mounted
         self.state, self.steps, self.flow = (
             Lines(id=name, classes="pane") for name in ("state", "steps", "flow")
         )

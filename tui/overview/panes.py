@@ -249,7 +249,7 @@ class OverviewPanes:
                 yield self.lines[GRAPH]
                 yield from (self.rows[name] for name in WALL_PANES)
         for part in self._heights:
-            part.add_class("pane")
+            part.add_class("pane", update=False)  # styled when mounted
 
     @property
     def _heights(self) -> dict[Painted, int]:

@@ -215,7 +215,7 @@ class QueueWidgets:
         yield self._hints
         lists = (self.list, self.problem_list, self._log)
         for pane in (*lists, self.details, self._graph, self._states):
-            pane.add_class("pane")
+            pane.add_class("pane", update=False)  # styled when mounted
 
     @property
     def is_typing(self) -> bool:

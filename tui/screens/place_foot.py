@@ -58,7 +58,7 @@ class PlaceFoot:
     def __init__(self, *, graph_first: bool = False) -> None:
         """`graph_first`: without room for both the graph is shown, not the log."""
         self.graph, self.log = Lines(id="graph", classes="pane"), LogPane(id="log")
-        self.log.add_class("pane")
+        self.log.add_class("pane", update=False)  # styled when mounted
         self._graph_first, self.course = graph_first, GraphPane()
 
     @property

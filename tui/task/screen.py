@@ -206,7 +206,7 @@ class TaskBoard(Board):
     def __init__(self) -> None:
         super().__init__(id="board")
         self.text, self.foot = LongText(id="text"), PlaceFoot()
-        self.text.add_class("pane")
+        self.text.add_class("pane", update=False)  # styled when mounted
 
     @override
     def compose(self) -> ComposeResult:

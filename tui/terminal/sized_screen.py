@@ -6,7 +6,7 @@ from typing import Any
 
 from textual._compositor import CompositorMap
 from textual.app import App
-from textual.events import Resize
+from textual.events import Resize, ScreenResume
 from textual.geometry import Size
 from textual.screen import ModalScreen, Screen, ScreenResultType
 from textual.widget import Widget
@@ -26,8 +26,13 @@ class SizedScreen(Screen[ScreenResultType]):
     pane_border = staticmethod(frame_border)
     """(columns, lines) -> the frames of its panes: `BOX`, `RULE`, or 0 for none."""
 
+    def _on_screen_resume(self, event: ScreenResume) -> None:
+        # Every widget was styled when it was mounted; Textual 8.2 styles all of them once more.
+        event.refresh_styles &= self._painted_map is not None
+
     def _screen_resized(self, size: Size) -> None:
-        super()._screen_resized(self.app.size)
+        if self._painted_map is None or self._compositor.size != self.app.size:
+            super()._screen_resized(self.app.size)
 
     def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
         """Lay out the screen and paint what moved. A pane that appears makes Textual 8.2 compute
