@@ -150,6 +150,8 @@ class WholeQueueFigures(NamedTuple):
     """Why the state is unknown now; "" if known."""
     workers: tuple[int, ...] = ()
     """PIDs of the running workers, as far as known; only for a place without a lock."""
+    workers_unknown: str = ""
+    """Why there may be other workers; "" if the PIDs are known."""
     has_worker: bool | None = None
     """True if a worker of any program runs here; None if unknown, or for a place with a lock."""
     server: ServerState | None = None

@@ -16,6 +16,7 @@ from engine.system import files
 from engine.system.cleanup import closing_fd
 from engine.system.command_errors import print_error
 from engine.text.error_text import error_text
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from engine.work.handlers import Context, Handler
 
@@ -174,16 +175,16 @@ def _is_running(name: str, folder: int) -> bool:
         return not files.is_unclaimed(fd)
 
 
-def find_workers(queue: Queue) -> tuple[int, ...] | str:
-    """PIDs of our workers at a place, or why they are unknown."""
+def find_workers(queue: Queue) -> tuple[tuple[int, ...], str]:
+    """PIDs of our workers at a place, and why they are unknown; "" if known."""
     try:
-        return running_pids(queue)
+        return running_pids(queue), ""
     except OSError as error:
-        return f"running workers unknown: {error_text(error)}"
+        return (), f"running workers unknown: {error_text(error)}"
 
 
-def describe_workers(pids: tuple[int, ...] | str) -> str:
+def describe_workers(pids: tuple[int, ...], unknown: str) -> str:
     """Describe whether workers of this project run at a place, with their PIDs."""
-    if isinstance(pids, str):
-        return pids
+    if unknown:
+        return f"{UNKNOWN} {unknown}"
     return f"running (PID {', '.join(map(str, pids))})" if pids else "not running"

@@ -23,6 +23,7 @@ from tui.session.worker_rows import (
     NOT_COUNTED,
     WorkerRow,
     find_full_disk,
+    is_unknown,
     kind_figures,
 )
 from tui.text.lines import (
@@ -188,6 +189,8 @@ def brief_worker_lines(
     worker of some place can be started, and can write."""
     busy = [row for row in rows if is_busy(row)]
     if not busy:
+        if why := next((row.note for row in rows if is_unknown(row)), ""):
+            return [cut_line((("   ", ""), UNKNOWN_RUN, (f" {safe_line(why)}", "muted")), width)]
         is_read = rows and all(row.note != NOT_COUNTED for row in rows)
         notice = NO_WORKER + ": W starts one" * can_start if is_read else NOT_COUNTED
         return [cut_line(((f"   {notice}", "muted"),), width)]

@@ -206,8 +206,7 @@ class WorkersParts(RowsParts):
         workers = count_workers(self._rows.values())
         tasks = sum(bool(row.task) for row in self._rows.values())
         running: Line = ((f"running {format_count(tasks, 'task')}", "muted"),)
-        is_exact = not any(one.inspector.latest.unavailable for one in self.sessions)
-        amount = Figure(workers, is_exact).text() if workers or not is_exact else "none"
+        amount = "none" if workers == Figure(0) else workers.text()
         return Frame("Workers", "3", amount, running if tasks else ())
 
     def details_frame(self, below: int) -> Frame:

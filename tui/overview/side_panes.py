@@ -330,8 +330,7 @@ _URGENCY = tuple(
 
 def _workers_frame(data: OverviewData) -> Frame:
     workers = count_workers(data.live_values.workers)
-    is_exact = not any(moment.queue.unavailable for moment in data.moments)
-    amount = Figure(workers, is_exact).text() if workers else ""
+    amount = "" if workers == Figure(0) else workers.text()
     return Frame("Workers", "3", amount, (("RUNNING", "muted"),))
 
 

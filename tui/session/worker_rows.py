@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from engine.model import STALLED_KEY, ConnectedWorker, LockEvidence, State, Task, Verdict
 from engine.monitor.alerts import Alert, AlertKind, Where
 from engine.monitor.latency import KindFigures, with_unlogged_kinds
 from engine.monitor.throughput import HISTORY_SECONDS, Trend
 from engine.text.decode import parse_digits
+from engine.text.figure import Figure
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 from engine.values import NamedTuple
@@ -122,6 +123,8 @@ def worker_rows(session: PlaceSession, now: float) -> list[WorkerRow]:
         return [*idle, *server]
     if pids:
         return [bare._replace(pid=pid, note=IDLE) for pid in pids]
+    if why := figures.workers_unknown or ("" if lock else figures.unknown):
+        return [bare._replace(note=why)]
     if session.backlog is None or not session.has_readings:
         return [bare._replace(note=NOT_COUNTED)]
     is_stalled = session.estimate_drain(now).trend is Trend.STALLED
@@ -205,15 +208,20 @@ def _rank(row: WorkerRow) -> tuple[bool, bool, float, int, str]:
     return not row.is_stuck, not row.task, -running, row.number, row.task
 
 
-def count_workers(rows: Iterable[WorkerRow]) -> int:
+def count_workers(rows: Collection[WorkerRow]) -> Figure:
     """Count the workers of some rows; those without a name by their connections."""
-    return len(
-        {
-            (row.number, row.pid, row.owner, row.connection if row.owner == NO_NAME else "")
-            for row in rows
-            if not row.is_server and (row.pid or row.owner)
-        }
-    )
+    workers = {
+        (row.number, row.pid, row.owner, row.connection if row.owner == NO_NAME else "")
+        for row in rows
+        if not row.is_server and (row.pid or row.owner)
+    }
+    return Figure(len(workers), not any(map(is_unknown, rows)))
+
+
+def is_unknown(row: WorkerRow) -> bool:
+    """True if the note of a place is why its workers are unknown."""
+    has_worker = row.task or row.pid or row.owner or row.is_server
+    return not has_worker and row.note not in (NO_WORKER, NOT_COUNTED)
 
 
 def kind_figures(session: PlaceSession, now: float) -> tuple[KindFigures, ...]:

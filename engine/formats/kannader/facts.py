@@ -26,8 +26,9 @@ def spool_facts(setup: Setup) -> WholeQueueFigures:
         kannaders = store.kannaders
         orphan_texts, abandoned = describe_orphans(setup, store)
     why, to = settings.work_refusal, f"{settings.host}, port {settings.port}"
-    workers = worker_files.find_workers(setup.queue)
-    workers_text, pids = worker_files.describe_workers(workers), ", ".join(map(str, kannaders))
+    workers, unknown = worker_files.find_workers(setup.queue)
+    workers_text = worker_files.describe_workers(workers, unknown)
+    pids = ", ".join(map(str, kannaders))
     return WholeQueueFigures(
         (
             ("Kannader", f"running (PID {pids})" if pids else "not running (as far as visible)"),
@@ -35,7 +36,8 @@ def spool_facts(setup: Setup) -> WholeQueueFigures:
             ("retries", _retries(settings)),
         ),
         orphan_texts,
-        workers=(*kannaders, *(() if isinstance(workers, str) else workers)),
+        workers=(*kannaders, *workers),
+        workers_unknown=unknown,
         abandoned=abandoned,
     )
 

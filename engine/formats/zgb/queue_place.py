@@ -339,16 +339,14 @@ def queue_facts(setup: Setup) -> WholeQueueFigures:
         columns = store.columns()
     rows, warnings = describe_state(state)
     sends, worker_warnings = _our_worker(place, state, columns)
-    workers = worker_files.find_workers(setup.queue)
-    sends = (
-        sends
-        if place.zgb_settings.work_refusal
-        else f"{worker_files.describe_workers(workers)}; {sends}"
-    )
+    workers, unknown = worker_files.find_workers(setup.queue)
+    if not place.zgb_settings.work_refusal:
+        sends = f"{worker_files.describe_workers(workers, unknown)}; {sends}"
     return WholeQueueFigures(
         (*rows, ("worker", sends)),
         (*warnings, *worker_warnings),
-        workers=() if isinstance(workers, str) else workers,
+        workers=workers,
+        workers_unknown=unknown,
     )
 
 

@@ -37,6 +37,7 @@ from tui.confirm.action_screen import ActionScreen
 from tui.locks.screen import LockScreen
 from tui.operations import worker_lines as view
 from tui.operations.workers_screen import WorkersScreen
+from tui.overview.screen import OverviewScreen
 from tui.session.background_command import WorkerProcess
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import IDLE, NO_NAME, NO_WORKER, WorkerRow, count_workers
@@ -320,13 +321,28 @@ def test_an_unknown_number_of_tasks_is_a_question_mark() -> None:
     assert rows["waiting"] == "? tasks, ? due"
 
 
+DENIED = "workers unknown: denied"
+UNREAD = WholeQueueFigures(workers_unknown=DENIED)
+
+
+@pytest.mark.parametrize("figures", [UNREAD, UNREAD._replace(workers_unknown="", unknown=DENIED)])
+async def test_unknown_workers_are_not_none(figures: WholeQueueFigures) -> None:
+    """A place whose workers cannot be read has `?` and the reason, in its row and the overview."""
+    place = leased([a_task(1)], figures)._replace(worker_command=("true",))
+    async with workers(place, size=(120, 40)) as operator:
+        await operator.sees(f"nftban ? {DENIED}", "Workers ?")
+        assert NO_WORKER not in operator.text
+        await operator.step("escape", OverviewScreen, f"? {DENIED}", "Workers ?")
+        assert NO_WORKER not in operator.text
+
+
 def test_a_process_counts_once() -> None:
     """Several tasks of one process are one worker; those without a name count by connection."""
     rows = [BUSY, BUSY._replace(task="t2"), BUSY._replace(pid=None, task="", note=NO_WORKER)]
-    assert count_workers(rows) == 1
+    assert count_workers(rows) == Figure(1)
     unnamed = WorkerRow("q", 1, "q", owner=NO_NAME, note=IDLE)
     served = [unnamed._replace(connection=f"127.0.0.1; serves {name}") for name in ("a", "b")]
-    assert count_workers([*rows, *served]) == 3
+    assert count_workers([*rows, *served]) == Figure(3)
     assert [*view.keyed_rows(rows)] == ["1.1", "1.2", "1.3"]
 
 

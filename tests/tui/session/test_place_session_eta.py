@@ -27,6 +27,7 @@ HOUR_AGO = RunTimes(NOW - 3600, 5.0)
         (PlaceReadings(), True, NOW + 60, ""),
         (PlaceReadings(queue_figures=WholeQueueFigures(workers=(77,))), True, None, ""),
         (PlaceReadings(queue_figures=WholeQueueFigures(unknown="denied")), True, None, ""),
+        (PlaceReadings(queue_figures=WholeQueueFigures(workers_unknown="?")), True, None, "?"),
     ],
 )
 async def test_without_a_worker_there_is_no_eta(

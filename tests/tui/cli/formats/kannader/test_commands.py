@@ -372,6 +372,18 @@ def test_every_running_worker_is_known(place: Spool) -> None:
     assert dict(spool_facts(setup).rows)["worker"].startswith("not running; sends to ")
 
 
+def test_workers_that_cannot_be_read_are_unknown(place: Spool) -> None:
+    """If the worker files cannot be read, status says so, and not that none runs."""
+    place.settle(host=HOST, port=1)
+    run = Path(place.setup().queue.run_dir)
+    run.parent.mkdir()
+    run.touch()  # a file in place of the folder
+    figures = spool_facts(place.setup())
+    why = "running workers unknown: run is a symbolic link or not a folder: refused"
+    assert (figures.workers, figures.workers_unknown) == ((), why)
+    assert f"\nworker    ? {why}; sends to " in place.run("status", str(place.path)).stdout
+
+
 def test_a_killed_workers_file_is_removed(place: Spool, capsys: pytest.CaptureFixture[str]) -> None:
     """A later worker removes it; a worker that cannot make its own file warns and works."""
     setup = place.setup()

@@ -249,6 +249,20 @@ def test_mails_wait_for_a_missing_template(site: Site) -> None:
     assert letters in site.doctor().stdout
 
 
+def test_workers_that_cannot_be_read_are_unknown(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the worker files cannot be read, the facts say so, and not that none runs."""
+    monkeypatch.setenv("HOME", site.environ["HOME"])
+    site.make()
+    run = Path(site.setup().queue.run_dir)
+    run.parent.mkdir(exist_ok=True)
+    run.touch()  # a file in place of the folder
+    facts = queue_facts(site.setup())
+    assert facts.workers_unknown.startswith("running workers unknown: ")
+    assert dict(facts.rows)["worker"].startswith(f"? {facts.workers_unknown}; sends by ")
+
+
 def test_a_log_that_cannot_be_written_goes_to_stderr(queued: Site) -> None:
     """The mail is sent all the same."""
     queued.environ["MAIL_QUEUE_LOG"] = str(queued.folder / "no" / "folder.log")
