@@ -292,6 +292,8 @@ class LockScreen(ConfirmScreen):
 
     def describe(self) -> PlanWords:
         key, does = self._plan.next_step(self.context.arming.is_armed)
+        if key == "!" and self.context.arming.read_only:
+            key, does = "", READ_ONLY
         return super().describe()._replace(key=key, does=does)
 
     def lay_out(self) -> None:

@@ -268,10 +268,10 @@ def state_text(word: str) -> str:
 
 
 def operation_table(
-    ones: Sequence[ListedOperation], now: float, width: int
+    ones: Sequence[ListedOperation], now: float, width: int, *, read_only: bool
 ) -> tuple[Line, list[Line]]:
-    """Titles and one line per operation. If WHAT does not fit, the gaps shrink; if that is not
-    enough, WHEN has no seconds."""
+    """Titles and one line per operation; a console that only reads has no NEXT. If WHAT does not
+    fit, the gaps shrink; if that is not enough, WHEN has no seconds."""
     is_wide = width >= WIDE_COLUMNS
 
     def who(one: ListedOperation) -> Run:
@@ -298,6 +298,7 @@ def operation_table(
         has = {
             "PLACE": any(one.place for one in ones),
             "FROM": any(ssh_source(one.operation) for one in ones),
+            "NEXT": not read_only,
         }
         columns = [column for column in columns if has.get(column.title, True)]
         return Table(columns, (2, 1), lambda one: alarm_sign(needs_decision(one.operation))).fitted(

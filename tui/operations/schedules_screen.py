@@ -126,7 +126,10 @@ class SchedulesParts(RowsParts):
     def next_step(self, width: int) -> Line:
         if (selected := self.selected) is None:
             return next_line("9", "opens the controls", "", width)
-        return next_line("O", "plans a run now; E edits, X removes", safe_line(selected.id), width)
+        name = safe_line(selected.id)
+        if is_read_only(self):
+            return next_line("", READ_ONLY, name, width)
+        return next_line("O", "plans a run now; E edits, X removes", name, width)
 
     def copies(self) -> tuple[Copy, ...]:
         if (selected := self.selected) is None:

@@ -260,7 +260,8 @@ class OperationsParts(RowsParts):
             key=lambda one: (not view.needs_decision(one.operation), -one.operation.started)
         )
         self.listed, self._amount = placed[:MAX_OPERATIONS], len(placed)
-        head, lines = view.operation_table([one.listed for one in self.listed], now, width)
+        ones = [one.listed for one in self.listed]
+        head, lines = view.operation_table(ones, now, width, read_only=is_read_only(self))
         rows = [Choice(one.key, line) for one, line in zip(self.listed, lines, strict=True)]
         left = self._amount - len(rows)
         foot: list[Line] = [((f"   +{left:,} older", "muted"),)] if left else []
@@ -302,10 +303,12 @@ class OperationsParts(RowsParts):
                 return next_line("z", f"looks further back, up to {longer}", "", width)
             return next_line("2", "opens the tasks; changes are listed here", "", width)
         operation, listed = selected.operation, selected.listed
-        if listed.switched:
+        if listed.switched and not is_read_only(self):
             name, key = safe_line(listed.switched), "S" if listed.suspended else "u"
             return next_line(key, f"plans to {listed.way_back} {name}", name, width)
         name = f"{operation_name(operation)} {view.short_name(operation.op)}"
+        if is_read_only(self):
+            return next_line("Enter", "shows every task of it", name, width)
         if view.needs_decision(operation):
             open_tasks = format_count(operation.open_rows, "task")
             return next_line("R", f"resumes the other {open_tasks}; D abandons", name, width)

@@ -318,16 +318,17 @@ def next_step(row: WorkerRow, session: PlaceSession, *, read_only: bool) -> tupl
     """The key for a row, and what it does."""
     lock, can_start = session.readings.lock, bool(session.place.worker_command) and not read_only
     if lock is not None and lock.verdict is Verdict.STUCK:
+        if session.place.why_no_unlock(read_only):
+            return "5", "shows the locks"
         return "U", f"frees the lock of {row.name}" + "; then W starts a worker" * can_start
     if row.pid is None and not row.is_server and (full := find_full_disk(session)):
         if full.target.where is Where.STATE:
-            return "2", "opens the tasks: X in their trash frees space"
+            return "2", "opens the tasks" + ": X in their trash frees space" * (not read_only)
         return "", f"make room on {full.target.name}" + ", then W starts a worker" * can_start
     if row.pid is None and row.note == NO_WORKER and can_start:
         return "W", f"starts a worker at {row.name}"
     if row.is_abandoned and session.place.has_leases:
-        edges = session.inspector.edges
-        releases = (State.ACTIVE, State.PENDING) in edges
+        releases = (State.ACTIVE, State.PENDING) in session.inspector.edges and not read_only
         return "Enter", "opens the task" + ("; L there releases it" if releases else "")
     if row.is_abandoned and can_start:
         return "W", "starts a worker; it counts a failed attempt and requeues the task"

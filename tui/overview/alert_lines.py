@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
 from engine.text.safe import safe_line
@@ -39,13 +39,10 @@ def alert_lines(
     alerts: Sequence[Alert],
     names: Mapping[str, str],
     width: int,
-    *,
-    keys_shown: bool = True,
-    startable: Collection[str] = (),
+    steps: Sequence[tuple[str, str, str]] = (),
 ) -> list[Line]:
-    """One line per alert: level, place, text, and the key of the next step. `names` maps the place
-    given by the operator to its display name. `startable`: the places at which the console can
-    start a worker."""
+    """One line per alert: level, place, text, and the key of its next step. `names` maps the place
+    given by the operator to its display name."""
     place_names = [names.get(one.target.place, safe_line(one.target.place)) for one in alerts]
     narrow = width < NARROW_COLUMNS
     room = 0 if narrow else min(20, max(map(cells_of, place_names), default=0))
@@ -57,9 +54,8 @@ def alert_lines(
             continue
         place = fit_text_end(name, room)
         lefts.append((("   ", ""), chip, (f"  {place}  ", "strong"), (alert.text, "")))
-    if not keys_shown or narrow:
+    if not steps or narrow:
         return [cut_line(line, width) for line in lefts]
-    steps = [next_step(one, can_start=one.target.place in startable) for one in alerts]
     hints = [(key, word) for key, word, _ in steps]
     keys_width = max((len(key) for key, _ in hints), default=0)
     words_width = max((len(word) for _, word in hints), default=0)
@@ -104,15 +100,25 @@ _NEXT_OF_KIND: Mapping[AlertKind, tuple[str, str, str]] = {
 
 _WORKERS = ("Enter", "workers", "opens the workers")
 """The same where no worker can be started here."""
+_LOCKS = ("5", "locks", "shows the locks")
+"""The same where no lock can be freed here."""
+_DESTINATION = ("Enter", "destination", "opens it")
+"""The same for a destination in a console that only reads."""
 
 
-def next_step(alert: Alert, *, can_start: bool = True) -> tuple[str, str, str]:
-    """The key of the next step for an alert, a word for it, and what it does; `can_start`: the
-    console can start a worker at its place, for a full disk once there is room."""
+def next_step(
+    alert: Alert, *, can_start: bool, can_unlock: bool, read_only: bool
+) -> tuple[str, str, str]:
+    """The key of the next step for an alert, a word for it, and what it does. At its place the
+    console can start a worker (`can_start`), for a full disk once there is room, or free a lock."""
     if alert.target.where is Where.WORKERS and not can_start:
         return _WORKERS
+    if alert.target.where is Where.LOCK and not can_unlock:
+        return _LOCKS
     if alert.kind is AlertKind.FULL:
-        return room_step(alert, can_start=can_start)
+        return room_step(alert, can_start=can_start, read_only=read_only)
+    if read_only and alert.kind in (AlertKind.UNHEALTHY, AlertKind.RECOVERED):
+        return _DESTINATION
     return _NEXT_OF_KIND.get(alert.kind) or _NEXT[alert.target.where]
 
 

@@ -71,11 +71,13 @@ def steady_values(parts: OverviewParts, frame: OverviewFrame) -> object:
     )
 
 
-def alert_rows(parts: OverviewParts, width: int, startable: set[str]) -> list[PaneRow]:
-    """The alerts; `startable`: the places at which the console can start a worker."""
+def alert_rows(
+    parts: OverviewParts, width: int, steps: Sequence[tuple[str, str, str]]
+) -> list[PaneRow]:
+    """The alerts with their next steps."""
     alerts, numbers = parts.alerts, {one.place.name: one.number for one in parts.sessions}
     names = {session.place.name: session.name for session in parts.sessions}
-    lines = alert_lines.alert_lines(alerts, names, width, startable=startable)
+    lines = alert_lines.alert_lines(alerts, names, width, steps)
     leads = [alert_lines.alert_target(one.target, numbers[one.target.place]) for one in alerts]
     return [*map(PaneRow, map(alert_lines.alert_key, alerts), lines, leads)]
 
@@ -109,8 +111,7 @@ def next_step(parts: OverviewParts, width: int) -> Line:
     if parts.focus.has_left:
         return ((f" {ROW_HAS_LEFT}", "warn"),)
     if is_live and pane == ALERTS and (alert := parts.alert) is not None:
-        can_start = parts.can_start_worker(selected, alert)
-        key, _, does = alert_lines.next_step(alert, can_start=can_start)
+        key, _, does = parts.alert_step(alert)
         return next_line(key, does, selected.name, width)
     if pane not in (ALERTS, QUEUES) and (target := parts.focus.target) is not None:
         return next_line("Enter", TARGET_STEPS[target.pane], selected.name, width)
@@ -170,8 +171,7 @@ def _place_message(parts: OverviewParts, width: int) -> Line:
         return far
     if moment.alerts and is_live:
         worst = alert_lines.sort_alerts(moment.alerts)[0]
-        can_start = parts.can_start_worker(session, worst)
-        key, _, does = alert_lines.next_step(worst, can_start=can_start)
+        key, _, does = parts.alert_step(worst)
         if key != "Enter":  # here, Enter opens the queue
             return next_line(key, does, session.name, width)
     queue, lock = moment.queue, moment.lock

@@ -431,10 +431,10 @@ class OverviewPanes:
             focus.activate(ALERTS)
         elif not parts.alerts and focus.pane == ALERTS:
             focus.activate(QUEUES)
-        startable = {one.place.name for one in parts.sessions if parts.can_start_worker(one)}
-        made_from = parts.alerts, width, startable
+        steps = [*map(parts.alert_step, parts.alerts)]
+        made_from = parts.alerts, width, steps
         if self._drawn_alerts[0] != made_from:
-            self._drawn_alerts = made_from, painters.alert_rows(parts, width, startable)
+            self._drawn_alerts = made_from, painters.alert_rows(parts, width, steps)
         _, rows = self._drawn_alerts
         room, amount = frame.inside(frame.alerts), len(rows)
         more = f", more: {'j' if focus.pane == ALERTS else 'Tab'}"

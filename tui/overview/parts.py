@@ -213,6 +213,17 @@ class OverviewParts:
         is_once_free = alert is not None and alert.kind is AlertKind.FULL
         return can_start and (is_once_free or find_full_disk(session) is None)
 
+    def alert_step(self, alert: Alert) -> tuple[str, str, str]:
+        """The key of the next step for an alert, a word for it, and what it does."""
+        session = next(one for one in self.sessions if one.place.name == alert.target.place)
+        read_only = self.context.arming.read_only
+        return alert_lines.next_step(
+            alert,
+            can_start=self.can_start_worker(session, alert),
+            can_unlock=not session.place.why_no_unlock(read_only),
+            read_only=read_only,
+        )
+
     @property
     def place_to_unlock(self) -> PlaceSession:
         """The place under the cursor if its lock has an alert, else that of the most urgent alert

@@ -334,12 +334,13 @@ def next_step(parts: QueueParts, *, lock_alarms: bool) -> tuple[str, str]:
             return "", "the next worker run moves it to quarantine"
         return "", f"worker moves it to quarantine in {seconds:.0f}s"
     if lock_alarms and state in (State.PENDING, State.ACTIVE):
-        return ("5", "shows the locks") if read_only else ("U", "shows the evidence")
+        refused = parts.place.why_no_unlock(read_only)
+        return ("5", "shows the locks") if refused else ("U", "shows the evidence")
     full = find_full_disk(parts.session)
     if full and state in (State.PENDING, State.ACTIVE):
         can_start = bool(parts.place.worker_command) and not read_only
-        key, _, does = room_step(full, can_start=can_start)
-        return (key, does) if key != "Enter" else ("l", "leads to the trash: X there frees space")
+        key, _, does = room_step(full, can_start=can_start, read_only=read_only)
+        return (key, does) if key != "Enter" else ("l", does.replace("lists", "leads to", 1))
     if state is State.PENDING and parts.lacks_worker and parts.place.worker_command:
         return ("Enter", "shows why it waits") if read_only else ("W", "starts a worker")
     if state is State.DEAD and parts.filter.filter.is_only("cluster"):  # all of them

@@ -26,15 +26,16 @@ def find_full_disk(session: PlaceSession) -> Alert | None:
     return next((alert for alert in session.alerts if alert.kind is AlertKind.FULL), None)
 
 
-def room_step(full: Alert, *, can_start: bool) -> tuple[str, str, str]:
+def room_step(full: Alert, *, can_start: bool, read_only: bool) -> tuple[str, str, str]:
     """The key of the next step while a disk is full, a word for it, and what it does; `can_start`:
     a worker can be started from here once there is room."""
     goal = full.target
     if goal.where is not Where.STATE:
         return "3", "disk", f"shows what fills {goal.name}; make room" + ", then W" * can_start
     if goal.state is State.TRASH:
-        return "Enter", "trash", "lists the trash: X there frees space"
-    return "4", "dead tasks", "lists the dead: X purges, X in trash frees space"
+        return "Enter", "trash", "lists the trash" + ": X there frees space" * (not read_only)
+    purges = ": X purges, X in trash frees space" * (not read_only)
+    return "4", "dead tasks", f"lists the dead{purges}"
 
 
 class WorkerRow(NamedTuple):

@@ -267,6 +267,14 @@ async def test_news_waits_while_an_answer_is_read(place: Place) -> None:
     assert await off(written) == before
 
 
+async def test_read_only_names_no_key_that_changes_an_operation(place: Place) -> None:
+    """Neither the row of an interrupted operation nor the line of the next step does."""
+    await off(interrupt, place, 4, 2)
+    for read_only, step in ((False, "R resumes the other 2 tasks"), (True, "Enter shows every")):
+        async with operations(place, f"next {step}", read_only=read_only) as operator:
+            assert ("R, D abandon" in operator.text) is not read_only
+
+
 async def test_news_comes_to_no_console_that_is_closing(place: Place) -> None:
     """A console whose last screen is closed already keeps its news, and ends without an error."""
     async with operations(place) as operator:
@@ -477,7 +485,9 @@ PURGED = Operation("1", NOW, PURGE, planned=40, counts={}, ended=NOW, is_running
 
 def line_of(operation: Operation, width: int) -> str:
     """Its line in the table."""
-    _, (line,) = view.operation_table(view.list_operations([operation]), NOW, width)
+    _, (line,) = view.operation_table(
+        view.list_operations([operation]), NOW, width, read_only=False
+    )
     return words([line])
 
 

@@ -38,6 +38,7 @@ from tui.locks.screen import LockScreen
 from tui.operations import worker_lines as view
 from tui.operations.workers_screen import WorkersScreen
 from tui.overview.screen import OverviewScreen
+from tui.screens.console_context import READ_ONLY
 from tui.session.background_command import WorkerProcess
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import IDLE, NO_NAME, NO_WORKER, WorkerRow, count_workers
@@ -163,6 +164,22 @@ async def test_read_only_names_no_key_that_starts_a_worker() -> None:
             await operator.step("enter", "no worker running", task_says)
             await operator.step("escape 3 enter", WorkersScreen, place_says)
             assert ("W starts" in operator.text) == (not read_only)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_read_only_names_no_key_that_frees_a_lock(read_only: bool) -> None:
+    """Alert, workers, queue and lock name the locks, or only the reason, as next step."""
+    place = a_place(a_memory([a_task(1), at_work(2, 3)]), lock=a_stuck_lock)
+    place = place._replace(recovery_command=("true",))
+    async with an_operator(place, size=(100, 30), read_only=read_only) as operator:
+        for pressed, step, other in (
+            ("", "U shows the evidence", "5 shows the locks"),
+            ("3", "U frees the lock of nftban", "5 shows the locks"),
+            ("1", "U shows the evidence and frees", "5 shows the locks"),
+            ("enter", "then a worker must be started", READ_ONLY),
+        ):
+            await operator.step(pressed, f"next {other if read_only else step}")
+            assert (step in " ".join(operator.text.split())) is not read_only
 
 
 async def test_a_full_disk_is_the_next_step_in_place_of_a_worker() -> None:

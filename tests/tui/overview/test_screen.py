@@ -773,7 +773,8 @@ def test_the_most_urgent_alert_is_first() -> None:
     stuck = Alert(Level.CRIT, AlertKind.STUCK, "stuck lock", NOW, Goal(b, Where.LOCK))
     problems = Alert(Level.WARN, AlertKind.PROBLEMS, "1 problem", None, Goal(b, Where.PROBLEMS))
     alerts = alert_view.sort_alerts([problems, dead, stuck])
-    first, *_ = alert_view.alert_lines(alerts, {a: "a", b: "b"}, 60)
+    offered = partial(alert_view.next_step, can_start=True, can_unlock=True, read_only=False)
+    first, *_ = alert_view.alert_lines(alerts, {a: "a", b: "b"}, 60, [*map(offered, alerts)])
     assert alerts == (stuck, dead, problems)
     assert words([first]).split() == ["CRIT", "b", "stuck", "lock", "U", "unlock"]
 

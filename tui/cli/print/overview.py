@@ -136,7 +136,7 @@ def _alerts(
     alerts: Sequence[Alert], names: Mapping[str, str], none: Line, width: int
 ) -> list[Line]:
     in_order = alert_view.sort_alerts(alerts)
-    lines = alert_view.alert_lines(in_order, names, width, keys_shown=False)
+    lines = alert_view.alert_lines(in_order, names, width)
     return [*map(bracket_chips, lines)] or [none]
 
 
