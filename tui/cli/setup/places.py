@@ -37,6 +37,9 @@ OPEN_SECONDS = 3.0
 """Seconds to wait for the next place that opens: reading what one is takes milliseconds, but on a
 loaded host the modules of several formats load first."""
 
+LINK_SECONDS = 0.5
+"""Seconds to wait for the next name whose links are followed."""
+
 NO_ANSWER = "no answer when opened: start the console again once its file system answers"
 
 
@@ -103,12 +106,18 @@ def place_names(
 
 
 def _without_repeats(names: Sequence[str]) -> list[str]:
-    """The names without a second one of the same place (`DIR`, `DIR/`), which is reported: its
-    numbers would be counted twice. Only text is compared: a file system may hang."""
+    """The names without a second one of the same place (`DIR`, `DIR/`, a link to `DIR`), which is
+    reported: its numbers would be counted twice. Links on a file system that hangs are not
+    followed."""
+    if len(names) < 2:
+        return [*names]
+    from tui.cli.setup.find_places import call_all
+
     places = dict[str, str]()
-    for name in names:
-        same = places.setdefault(name if is_url(name) else os.path.abspath(name), name)
-        if same is not name:
+    real_paths = call_all([partial(os.path.realpath, name) for name in names], LINK_SECONDS)
+    for name, path in zip(names, real_paths, strict=True):
+        text = path.result() if path.done() else os.path.abspath(name)
+        if places.setdefault(name if is_url(name) else text, name) is not name:
             print(f"{safe_line(name)}: named twice, opened once", file=sys.stderr)
     return [*places.values()]
 

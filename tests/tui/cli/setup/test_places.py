@@ -458,10 +458,14 @@ def test_the_command_that_shows_locks_says_so(
 def test_a_place_that_is_named_twice_is_opened_once(
     spool: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`DIR DIR/` opens one place, and says so in one line: its tasks are counted once."""
-    (place,) = places_at(spool, f"{spool}/")
+    """`DIR DIR/ LINK` opens one place, with a line for each other name: its tasks are counted
+    once."""
+    link = f"{spool}.link"
+    Path(link).symlink_to(spool)
+    (place,) = places_at(spool, f"{spool}/", link)
     assert place.name == spool
-    assert capsys.readouterr().err == f"{spool}/: named twice, opened once\n"
+    names = f"{spool}/", link
+    assert capsys.readouterr().err == "".join(f"{n}: named twice, opened once\n" for n in names)
 
 
 def test_a_queue_on_a_server_has_no_figure_of_its_bytes(
