@@ -61,8 +61,7 @@ def fact_lines(figures: WholeQueueFigures, width: int) -> list[Line]:
     if figures.unknown:
         lines.append(cut_line(((f" ? {safe_line(figures.unknown)}", "unknown"),), width))
     named = [(safe_line(name), safe_line(words)) for name, words in figures.rows]
-    names = max(FACT_CELLS, min(24, max((len(name) for name, _ in named), default=0)))
-    return [*lines, *lines_text.fact_lines(named, width, names)]
+    return [*lines, *lines_text.fact_lines(named, width, FACT_CELLS)]
 
 
 def pause_line(known_controls: Mapping[str, Control]) -> Line:

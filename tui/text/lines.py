@@ -134,12 +134,18 @@ def cut_end(line: Line, width: int) -> Line:
     return line if width_of(line) <= width else cut_line(line, width)
 
 
+MAX_FACT_NAME_CELLS = 24
+
+
 def fact_lines(
     rows: Iterable[Run], width: int, names: int = 12, looks: Mapping[str, str] | None = None
 ) -> list[Line]:
-    """Names and values in two columns below a margin, `names` cells for the first; long values are
-    folded. `looks` has the style of a value up to its first comma, by name."""
-    lines: list[Line] = []
+    """Names and values in two columns below a margin, at least `names` cells for the first, and as
+    many as the longest name has, up to `MAX_FACT_NAME_CELLS`; long values are folded. `looks` has
+    the style of a value up to its first comma, by name."""
+    rows, lines = [*rows], list[Line]()
+    longest = max((cells_of(name) for name, _ in rows), default=0)
+    names = max(names, min(longest, MAX_FACT_NAME_CELLS, width // 3))
     room = max(8, width - MARGIN_CELLS - names - 2)
     for name, value in rows:
         unknown = "unknown" if value.startswith(UNKNOWN) else ""

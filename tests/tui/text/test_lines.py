@@ -8,7 +8,7 @@ from rich.cells import cell_len
 
 from engine.text.safe import safe_line
 from tests.tables import each
-from tui.text.lines import cells_of, fit_text, fit_text_end, fold_text
+from tui.text.lines import cells_of, fact_lines, fit_text, fit_text_end, fold_text
 
 
 @given(st.text())
@@ -43,3 +43,12 @@ def test_folding_loses_no_word(text: str, width: int) -> None:
     pieces = fold_text(safe, width)
     assert "".join(pieces).replace(" ", "") == safe.replace(" ", "")
     assert all(cell_len(piece) <= width for piece in pieces)
+
+
+def test_a_long_name_of_a_fact_is_whole() -> None:
+    """A name that needs more cells than usual gets them, and all values stay in one column."""
+    rows = [("due", "now"), ("requeued from", "4fXk"), ("last attempt", "09:42:08Z")]
+    lines = ["".join(text for text, _ in line) for line in fact_lines(rows, 80, 11)]
+    assert [line.split()[-1] for line in lines] == [value for _, value in rows]
+    assert len({line.index(value) for line, (_, value) in zip(lines, rows, strict=True)}) == 1
+    assert all(name in line for line, (name, _) in zip(lines, rows, strict=True))
