@@ -31,7 +31,7 @@ from engine.text.safe import safe_line
 from engine.text.times import format_time
 from engine.values import NamedTuple
 
-NO_WORKER_HINT = "no worker running: 3, then W starts one"
+NO_WORKER = "no worker running"
 """Next step if due tasks wait for a worker."""
 
 

@@ -10,7 +10,7 @@ from engine.index.backlog import BacklogSummary
 from engine.locks import lock_breaker
 from engine.model import LockEvidence, Verdict
 from engine.monitor import lock_diagnosis
-from engine.places.place import NO_WORKER_HINT
+from engine.places.place import NO_WORKER
 from engine.text.figure import UNKNOWN, Figure
 from engine.text.figures import fit_count, format_count
 from engine.text.safe import safe_line
@@ -133,8 +133,6 @@ def lock_table(locks: Sequence[PlaceLock], now: float, width: int) -> tuple[Line
 def next_step(lock: PlaceLock, refusal: str) -> tuple[str, str]:
     """The key of the next step for a lock, and what it does; `refusal`: why it cannot be freed."""
     evidence = lock.evidence
-    if lock.lacks_worker:
-        return "W", "starts a worker: no worker running"
     if evidence is None or lock.why_no_lock:
         return "", lock.why_no_lock or "lock not examined yet"
     if evidence.verdict not in ALARMING_VERDICTS:
@@ -199,7 +197,7 @@ def _backlog_lines(lock: PlaceLock, kinds: Ages | None, now: float, width: int) 
 
 def _steps(lock: PlaceLock, evidence: LockEvidence, width: int) -> list[Line]:
     if lock.lacks_worker:
-        return _folded(f"nothing to free; {NO_WORKER_HINT}", width, "warn")
+        return _folded(f"nothing to free; {NO_WORKER}", width, "warn")
     if evidence.verdict in (Verdict.FREE, Verdict.HELD):
         return _folded(view.why_no_plan(evidence), width)
     ladder = lock_breaker.planned_steps(evidence)

@@ -19,6 +19,7 @@ from tui.screens.rows_screen import ListPanes, RowsScreen
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
+from tui.session.worker_rows import start_step
 from tui.text import keys
 from tui.text.frames import Frame
 from tui.text.hints import next_line
@@ -159,8 +160,13 @@ class LocksParts(RowsParts):
     def next_step(self, width: int) -> Line:
         if (session := self.selected) is None:
             return ()
-        key, does = view.next_step(view.place_lock(session), self.unlock_refusal())
-        return next_line(key, does, f"lock of {session.name}", width)
+        lock, read_only = view.place_lock(session), self.context.arming.read_only
+        step = (
+            start_step(session, read_only=read_only)
+            if lock.lacks_worker
+            else view.next_step(lock, self.unlock_refusal())
+        )
+        return next_line(*step, f"lock of {session.name}", width)
 
     def copies(self) -> tuple[Copy, ...]:
         if (session := self.selected) is None:

@@ -18,6 +18,7 @@ from tui.confirm.confirmation import Confirmation
 from tui.locks import lock_lines as view
 from tui.locks.examination import LockReport
 from tui.session.place_session import PlaceSession
+from tui.session.worker_rows import start_step
 from tui.text.frames import NARROW_COLUMNS
 from tui.text.lines import BLANK_LINE, Line, fit_text, fold_text, folded_lines
 from tui.text.lock import ALARMING_VERDICTS
@@ -292,7 +293,7 @@ class LockPlan:
             return "Esc", "leaves; the recovery continues"
         if self.is_begun:
             if self._session.lacks_worker and can_start:
-                return "W", "starts a worker: no worker running"
+                return start_step(self._session, read_only=False)
             return "Esc", "closes the result"
         if self.withdrawn:
             return "Esc", "closes; then U makes a new plan"
@@ -300,7 +301,10 @@ class LockPlan:
             return "Esc", "goes back"
         if not is_armed:
             return "!", "arms writes; the plan stays open"
-        return "", "then W starts a worker" if can_start else "then a worker must be started"
+        if not can_start:
+            return "", "then a worker must be started"
+        key, does = start_step(self._session, read_only=False)
+        return "", "then W starts a worker" if key else f"then {does}"
 
     def acts_on(self, report: LockReport, row: str) -> str:
         """What a key acts on; `row` is the task under the cursor, "" if none can be changed."""

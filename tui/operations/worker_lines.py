@@ -11,6 +11,7 @@ from engine.model import STALLED_KEY, State, Verdict
 from engine.monitor.alerts import Where, describe_disk
 from engine.monitor.latency import KindFigures
 from engine.monitor.throughput import Trend
+from engine.places.place import NO_WORKER
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count, format_rate
 from engine.text.safe import safe_line
@@ -19,10 +20,8 @@ from engine.values import NamedTuple
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import (
     IDLE,
-    NO_WORKER,
     NOT_COUNTED,
     WorkerRow,
-    find_full_disk,
     is_unknown,
     kind_figures,
 )
@@ -320,8 +319,10 @@ def next_step(row: WorkerRow, session: PlaceSession, *, read_only: bool) -> tupl
     if lock is not None and lock.verdict is Verdict.STUCK:
         if session.place.why_no_unlock(read_only):
             return "5", "shows the locks"
-        return "U", f"frees the lock of {row.name}" + "; then W starts a worker" * can_start
-    if row.pid is None and not row.is_server and (full := find_full_disk(session)):
+        then = "; then W starts a worker" * (can_start and session.full_disk is None)
+        return "U", f"frees the lock of {row.name}{then}"
+    if row.pid is None and not row.is_server and (full := session.full_disk):
+        can_start = can_start and not session.runs_worker
         if full.target.where is Where.STATE:
             return "2", "opens the tasks" + ": X in their trash frees space" * (not read_only)
         return "", f"make room on {full.target.name}" + ", then W starts a worker" * can_start

@@ -22,7 +22,7 @@ from tui.screens.rows_parts import Change, RowsActions, RowsParts
 from tui.screens.rows_screen import ListPanes, RowsScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
-from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers, find_full_disk
+from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
 from tui.text import keys
 from tui.text.frames import Frame
 from tui.text.hints import next_line
@@ -111,7 +111,7 @@ class WorkerAction(Action):
     def lines(self, now: float, width: int, reason: Reason) -> list[Line]:
         stopped = f"SIGTERM to PID {self._stops}: it finishes its claimed tasks and exits"
         words = self._start_words() if self._stops is None else [stopped]
-        full = find_full_disk(self._session) if self._stops is None else None
+        full = self._session.full_disk if self._stops is None else None
         warned = f"! {full.text}: a worker may end at its first write" if full else ""
         return [
             *(folded_lines(warned, width, "warn") if warned else ()),
@@ -248,7 +248,7 @@ def _why_no_task(parts: WorkersParts) -> str:
         if row.task:
             return ""
         starts = row.pid is None and bool(session.place.worker_command)
-        starts = starts and not is_read_only(parts) and find_full_disk(session) is None
+        starts = starts and not is_read_only(parts) and session.full_disk is None
     return parts.no_row_reason("no task here" + (": W starts a worker" if starts else ""))
 
 

@@ -22,7 +22,6 @@ from tui.screens.message import Message
 from tui.screens.rows_parts import ROW_HAS_LEFT
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
-from tui.session.worker_rows import find_full_disk
 from tui.text import keys
 from tui.text.table import Choice
 
@@ -208,10 +207,12 @@ class OverviewParts:
 
     def can_start_worker(self, session: PlaceSession, alert: Alert | None = None) -> bool:
         """True if a worker of a place can be started from here, and can write; as the step after
-        an `alert` about a full disk: once there is room."""
+        an `alert` about a full disk: once there is room, if none runs."""
         can_start = bool(session.place.worker_command) and not self.context.arming.read_only
         is_once_free = alert is not None and alert.kind is AlertKind.FULL
-        return can_start and (is_once_free or find_full_disk(session) is None)
+        return can_start and (
+            not session.runs_worker if is_once_free else session.full_disk is None
+        )
 
     def alert_step(self, alert: Alert) -> tuple[str, str, str]:
         """The key of the next step for an alert, a word for it, and what it does."""

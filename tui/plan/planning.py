@@ -27,7 +27,6 @@ from engine.verbs import VERBS, edges_of
 from tui.plan.plan_lines import PlanCounts, warn_of_whole_state
 from tui.session.place_pace import measure_pace
 from tui.session.place_session import PlaceSession
-from tui.session.worker_rows import find_full_disk
 from tui.text import keys
 from tui.text.lines import Run
 
@@ -142,7 +141,7 @@ def include_single_task(plan: Plan) -> Plan:
 def plan_warnings(session: PlaceSession, plan: Plan, asked: VerbRequest) -> tuple[str, ...]:
     """Warnings for a plan whose journal may not fit, one with added tasks, or one that acts on all
     tasks of a state, with alternatives."""
-    full = find_full_disk(session) if VERBS[plan.verb].is_undoable else None
+    full = session.full_disk if VERBS[plan.verb].is_undoable else None
     no_room = (f"{full.text}: the journal may not fit",) if full else ()
     added = (*no_room, *describe_added(plan))
     if not VERBS[plan.verb].excludes_suspicious or asked.ids is not None or plan.filter:

@@ -18,7 +18,7 @@ from tui.queue.keys import ROWS
 from tui.queue.parts import QueueParts
 from tui.queue.task_details import brief_lines, detail_lines
 from tui.screens.key_rows import hints_of
-from tui.session.worker_rows import find_full_disk, room_step
+from tui.session.worker_rows import room_step
 from tui.text.frames import RULE, Frame
 from tui.text.graphs import bar
 from tui.text.header import tab_line
@@ -336,9 +336,10 @@ def next_step(parts: QueueParts, *, lock_alarms: bool) -> tuple[str, str]:
     if lock_alarms and state in (State.PENDING, State.ACTIVE):
         refused = parts.place.why_no_unlock(read_only)
         return ("5", "shows the locks") if refused else ("U", "shows the evidence")
-    full = find_full_disk(parts.session)
+    full = parts.session.full_disk
     if full and state in (State.PENDING, State.ACTIVE):
         can_start = bool(parts.place.worker_command) and not read_only
+        can_start &= not parts.session.runs_worker
         key, _, does = room_step(full, can_start=can_start, read_only=read_only)
         return (key, does) if key != "Enter" else ("l", does.replace("lists", "leads to", 1))
     if state is State.PENDING and parts.lacks_worker and parts.place.worker_command:

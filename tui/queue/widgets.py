@@ -23,7 +23,6 @@ from tui.screens.graph_pane import MIN_GRAPH_LINES, GraphPane
 from tui.screens.place_foot import MOST_BLANK_LINES, LogPane
 from tui.screens.rows_screen import WIDE_COLUMNS, WIDE_LINES
 from tui.session.place_session import describe_server
-from tui.session.worker_rows import find_full_disk
 from tui.terminal.render_cache import Across, Down
 from tui.text.frames import Frame, frame_border
 from tui.text.graphs import AXIS_CELLS, time_axis
@@ -87,7 +86,7 @@ def _fact_parts(parts: QueueParts) -> list[Line]:
     inward, outward = (UNKNOWN, UNKNOWN) if rates is None else map(format_rate, rates[:2])
     style = "unknown" if rates is None else ""
     in_runs: Line = (("in ", "muted"), (inward, style))
-    full = find_full_disk(session)
+    full = session.full_disk
     facts: list[Line] = [((full.text, "error"),)] if full else []
     facts.append((*in_runs, ("  out ", "muted"), (outward, style)))
     if (latency := _slowest_latency(readings.kinds or ())) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.monitor import run_forecast
 from engine.monitor.run_forecast import Pace
 from engine.monitor.throughput import Trend
-from engine.places.place import NO_WORKER_HINT
+from engine.places.place import NO_WORKER
 from engine.replay.estimate import TIMER_INTERVAL_SECONDS
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import kind_figures
@@ -26,7 +26,7 @@ def _find_obstacle(session: PlaceSession, now: float) -> str:
     if lock is not None and lock.verdict in ALARMING_VERDICTS:
         return f"lock is {lock.verdict.value.lower()}"
     if session.lacks_worker:
-        return NO_WORKER_HINT
+        return NO_WORKER
     return "queue is stalled" if session.estimate_drain(now).trend is Trend.STALLED else ""
 
 

@@ -27,6 +27,7 @@ from engine.monitor.alerts import (
     GRACE_SECONDS,
     Alert,
     AlertInputs,
+    AlertKind,
     find_alerts,
     is_stalled,
     lacks_worker,
@@ -54,7 +55,7 @@ from engine.operations.journal import Intent, Operation
 from engine.operations.notes import NotesById
 from engine.operations.plans import Plan
 from engine.places.alert_facts import TaskFacts, make_alert_inputs, may_be_blocked
-from engine.places.place import NO_WORKER_HINT, Place
+from engine.places.place import NO_WORKER, Place
 from engine.places.place_watcher import (
     QUICK_READ_SECONDS,
     PlaceReadings,
@@ -384,9 +385,25 @@ class PlaceSession:
         inputs = self.alert_inputs()._replace(free_grace=0.0)
         return not has_worker and lacks_worker(inputs, self.clock(), self.place.alerts)
 
+    @property
+    def runs_worker(self) -> bool:
+        """True if a worker is known to run at this place."""
+        lock = self.readings.lock
+        holds = lock is not None and lock.verdict in (Verdict.HELD, Verdict.STUCK)
+        return holds or bool(count_lease_workers(self))
+
+    @property
+    def full_disk(self) -> Alert | None:
+        """The alert about a full disk that it writes to; a worker may end at its first write."""
+        return next((alert for alert in self.alerts if alert.kind is AlertKind.FULL), None)
+
     def worker_hint(self, verb: str) -> str:
         """Next step after that verb moved tasks to pending; "" if a worker takes them."""
-        return NO_WORKER_HINT if verb in TO_PENDING and self.lacks_worker else ""
+        if verb not in TO_PENDING or not self.lacks_worker:
+            return ""
+        if full := self.full_disk:
+            return f"{NO_WORKER}: make room on {safe_line(full.target.name)} first"
+        return NO_WORKER + ": 3, then W starts one" * bool(self.place.worker_command)
 
     def estimate_drain(self, now: float) -> Drain:
         """Time to drain the backlog; `STALLED` if due tasks wait and no task is completed; unknown

@@ -8,6 +8,7 @@ from engine.model import STALLED_KEY, ConnectedWorker, LockEvidence, State, Task
 from engine.monitor.alerts import Alert, AlertKind, Where
 from engine.monitor.latency import KindFigures, with_unlogged_kinds
 from engine.monitor.throughput import HISTORY_SECONDS, Trend
+from engine.places.place import NO_WORKER
 from engine.text.decode import parse_digits
 from engine.text.figure import Figure
 from engine.text.safe import safe_line
@@ -15,15 +16,19 @@ from engine.text.times import format_rough_duration
 from engine.values import NamedTuple
 from tui.session.place_session import PlaceSession, describe_server, lease_workers
 
-NO_WORKER, IDLE, NOT_COUNTED = "no worker running", "no task claimed", "reading ..."
-"""Words for a row without a task."""
+IDLE, NOT_COUNTED = "no task claimed", "reading ..."
+"""Words for a row without a task, as `NO_WORKER`."""
 
 MAX_NAMED_QUEUES, NO_NAME = 3, "(no name)"
 
 
-def find_full_disk(session: PlaceSession) -> Alert | None:
-    """The alert about a full disk that a place writes to; a worker may end at its first write."""
-    return next((alert for alert in session.alerts if alert.kind is AlertKind.FULL), None)
+def start_step(session: PlaceSession, *, read_only: bool) -> tuple[str, str]:
+    """The key of the next step at a place without a worker, and what it does."""
+    if read_only or not session.place.worker_command:
+        return "", NO_WORKER
+    if full := session.full_disk:
+        return "", f"make room on {safe_line(full.target.name)}, then W starts a worker"
+    return "W", f"starts a worker: {NO_WORKER}"
 
 
 def room_step(full: Alert, *, can_start: bool, read_only: bool) -> tuple[str, str, str]:

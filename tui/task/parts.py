@@ -27,7 +27,6 @@ from tui.screens.key_rows import ScreenActions
 from tui.screens.message import Message
 from tui.session.index_queries import check_clusters
 from tui.session.place_session import PlaceSession
-from tui.session.worker_rows import find_full_disk
 from tui.task import lookup, parts_lines
 from tui.task import task_lines as view
 from tui.task.parts_lines import Opened
@@ -420,7 +419,7 @@ class TaskParts:
         place, is_pending = self.session.place, task.state is State.PENDING
         can_start = bool(place.worker_command) and not self.context.arming.read_only
         if is_pending and self.session.lacks_worker and can_start:
-            full = find_full_disk(self.session)
+            full = self.session.full_disk
             does = f"make room on {full.target.name} first" if full else "W there starts one"
             return "3", f"opens the workers: {does}"
         key, does = NEXT_STEPS.get(task.state, ("", ""))

@@ -17,7 +17,14 @@ from engine.locks.token_buckets import BucketState
 from engine.model import STALLED_KEY, WAITS_KEY, ConnectedWorker, Lease, State, Task
 from engine.monitor.latency import KindFigures
 from engine.monitor.run_forecast import ExpectedStart
-from engine.places.place import GroupFacts, Place, PlaceGroups, ServerState, WholeQueueFigures
+from engine.places.place import (
+    NO_WORKER,
+    GroupFacts,
+    Place,
+    PlaceGroups,
+    ServerState,
+    WholeQueueFigures,
+)
 from engine.places.place_watcher import PlaceReadings
 from engine.store import Unavailable
 from engine.text.figure import Figure
@@ -41,7 +48,7 @@ from tui.overview.screen import OverviewScreen
 from tui.screens.console_context import READ_ONLY
 from tui.session.background_command import WorkerProcess
 from tui.session.place_session import PlaceSession
-from tui.session.worker_rows import IDLE, NO_NAME, NO_WORKER, WorkerRow, count_workers
+from tui.session.worker_rows import IDLE, NO_NAME, WorkerRow, count_workers
 from tui.task.screen import TaskScreen
 from tui.task.why_waiting import outlook
 from tui.text import keys
@@ -221,6 +228,35 @@ async def test_a_worker_follows_on_a_full_disk_only_where_one_can_be_started(
             assert (f"{step}, then W" in " ".join(operator.text.split())) == then
 
 
+async def test_no_second_worker_follows_on_a_full_disk() -> None:
+    """Where a worker runs, to make room is enough: no W follows, also not after the lock is
+    freed."""
+    locks = [AT_WORK]
+    place = a_place(a_memory([a_task(1), at_work(2, 3)]), lock=lambda: locks[0])
+    place = place._replace(worker_command=("true",), recovery_command=("true",))
+    place = place._replace(disks=lambda: (a_full_disk(),))
+    async with an_operator(place, size=(120, 40)) as operator:
+        for pressed in ("", "1"):
+            await operator.step(pressed, "3 shows what fills /srv; make room")
+            assert "make room, then W" not in operator.text
+        locks[0] = a_stuck_lock()
+        await operator.step("3", "next U frees the lock of nftban")
+        assert "W starts" not in operator.text
+        await operator.step("U", "next then make room on /srv, then W starts a worker")
+
+
+async def test_a_free_lock_on_a_full_disk_names_no_worker_to_start() -> None:
+    """Among the locks, and after a replay, room comes first."""
+    tasks = [a_task(1, due=NOW - 60)]
+    place = a_place(a_memory(tasks), lock=free, worker_command=("true",))
+    place = place._replace(disks=lambda: (a_full_disk(),))
+    async with an_operator(place, first=keys.LOCKS, size=(120, 40)) as operator:
+        room = "make room on /srv, then W starts a worker"
+        await operator.sees("nothing to free; no worker running", f"next {room}")
+        (live,) = operator.console.sessions
+        assert live.worker_hint("retry") == "no worker running: make room on /srv first"
+
+
 @each(
     ("lacks_inodes", "command"),
     [
@@ -394,7 +430,7 @@ async def test_the_expected_start_of_a_task() -> None:
         lock.append(free())
         await operator.until(lambda: live.lacks_worker)
         start = (await outlook(live, waits, NOW)).start
-        assert start == ExpectedStart(None, "no worker running: 3, then W starts one")
+        assert start == ExpectedStart(None, NO_WORKER)
 
 
 async def test_the_tasks_before_a_due_one_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from engine.formats.base.memory import EDGES, MemoryStore, MemoryTasks
 from engine.model import Edge, Edges, LockEvidence, State, TaskWarning, Verdict
 from engine.operations.plans import Plan, Row
 from engine.override import override
-from engine.places.place import NO_WORKER_HINT, Place
+from engine.places.place import NO_WORKER, Place
 from tests.console_operator import ConsoleOperator, an_operator, keys_in
 from tests.console_places import (
     NOW,
@@ -597,7 +597,7 @@ async def test_a_result_says_that_no_worker_is_running() -> None:
             await lock_is_read(operator, verdict)
             await operator.opens(PlanScreen, "4", row, "R")
             await operator.step("y", "1 retried = 1")
-            assert (NO_WORKER_HINT in operator.page) is (verdict is Verdict.FREE)
+            assert (NO_WORKER in operator.page) is (verdict is Verdict.FREE)
             await operator.until(lambda: news)
             await operator.opens(QueueScreen, "escape")
             assert not news
