@@ -479,6 +479,25 @@ async def test_a_suspension_is_resumed_from_its_operation(place: Place, tmp_path
         await operator.sees(*rows)
 
 
+async def test_a_key_asks_no_operation_that_is_listed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a long list, what the hints need is found once, when its rows are made."""
+    tasks = await off(seen, place, State.PENDING)
+    for second in range(40):
+        await off(carried_out, place, "hold", tasks[:1], at=NOW - second)
+    async with operations(place, "Operations 40") as operator:
+        asked = list[view.ListedOperation]()
+
+        def count(one: view.ListedOperation) -> str:
+            asked.append(one)
+            return ""
+
+        monkeypatch.setattr(view.ListedOperation, "suspended", property(count))
+        await operator.press(*"jjjj")
+        assert len(asked) < 40
+
+
 PURGE = Intent("purge", ANA)
 PURGED = Operation("1", NOW, PURGE, planned=40, counts={}, ended=NOW, is_running=False)
 
