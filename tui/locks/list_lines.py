@@ -82,7 +82,7 @@ def _cells(lock: PlaceLock, now: float) -> list[Run]:
     evidence, waiting = lock.evidence, lock.backlog
     if lock.why_no_lock:
         holder = "-" if lock.worker is None else f"PID {lock.worker}"
-        return [(" -", "muted"), (holder, ""), *([("-", "muted")] * 3)]
+        return [(" no lock", "muted"), (holder, ""), *([("-", "muted")] * 3)]
     if evidence is None:
         return [(" ?", "unknown"), ("", ""), UNKNOWN_RUN, UNKNOWN_RUN, ("", "")]
     free = evidence.verdict is Verdict.FREE
@@ -111,7 +111,8 @@ LOCK_TABLE = Table[Sequence[Run]](
         Column("HEARTBEAT", 9, itemgetter(4), right=True),
         Column("WAITING", 7, itemgetter(5), right=True, least=40),
         Column("OLDEST", 6, itemgetter(6), right=True, least=56),
-        Column("WHY", 16, itemgetter(7), grows=REST, rank=1),
+        # Narrower it would be cut in mid-word: the details below the rows have all of it.
+        Column("WHY", 16, itemgetter(7), grows=REST, least=90, rank=1),
     ),
     gaps=(2, 1),
     margin=itemgetter(0),

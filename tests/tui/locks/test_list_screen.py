@@ -134,6 +134,16 @@ def test_foreign_words_are_inert() -> None:
     assert "[31mred" in text and text.isprintable()
 
 
+def test_a_reason_is_in_a_row_only_where_there_is_room() -> None:
+    """At 80 columns a row has no reason that is cut, and a place without a lock says so."""
+    stuck = PlaceLock(1, "wedged", a_stuck_lock(), BacklogSummary(NOW - 60, 2, NOW - 60))
+    rows = [stuck, PlaceLock(2, "outbox", why_no_lock="no lock file (link renames)")]
+    tables = (view.lock_table(rows, NOW, width) for width in (80, 120))
+    narrow, wide = (words([head, *lines]) for head, lines in tables)
+    assert "WHY" not in narrow and "no lock " in narrow
+    assert "WHY" in wide and "(link renames)" in wide
+
+
 def test_the_steps_are_shown_unless_the_holder_is_in_doubt() -> None:
     """A proven holder has the steps that end it; one in doubt has the reason."""
     lock = PlaceLock(1, "a", a_stuck_lock(), BacklogSummary(NOW - 60, 0, None))

@@ -408,7 +408,7 @@ async def test_the_board_of_locks_says_that_none_is_needed(database: str, tmp_pa
     async with an_operator(place, contract, size=(240, 40), **settings) as operator:
         await operator.sees("FREE", "unlock")
         (row,) = [line for line in operator.rows.splitlines() if NO_LOCK_FILE in line]
-        assert row.split() == ["a.db", *"-----", *NO_LOCK_FILE.split()]
+        assert row.split() == ["a.db", "no", "lock", *"----", *NO_LOCK_FILE.split()]
         assert operator.line("text").strip() == f"lock: {NO_LOCK_FILE}"
         worker = operator.console.sessions[0].worker
         await operator.opens(ActionScreen, "W")
@@ -418,7 +418,7 @@ async def test_the_board_of_locks_says_that_none_is_needed(database: str, tmp_pa
         await operator.sees("started by this console: W stops it")
         pid = worker.pid
         (row,) = [line for line in operator.rows.splitlines() if NO_LOCK_FILE in line]
-        assert row.split()[:4] == ["a.db", "-", "PID", str(pid)]
+        assert row.split()[:5] == ["a.db", "no", "lock", "PID", str(pid)]
         assert row.endswith("worker started here")
         await asyncio.to_thread(os.kill, pid or 0, signal.SIGTERM)
         await operator.sees("was ended by SIGTERM")
