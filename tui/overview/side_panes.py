@@ -425,14 +425,14 @@ def _operation_pane(data: OverviewData, width: int) -> PaneRows:
 def _place_pane(data: OverviewData, width: int) -> PaneRows:
     rows = []
     room = max(cells_of(session.name) for session in data.sessions)
-    for session in data.sessions:
+    for session, moment in zip(data.sessions, data.moments, strict=True):
         latest = session.inspector.latest
         lead: Line = ((f"  {fit_text(session.name, room)}  ", ""),)
         if latest.unavailable:
             why = safe_line(latest.unavailable)
             line = cut_line((*lead, (f"? {why}", "unknown")), width)
         else:
-            amount = sum(latest.counts.values())
+            amount = sum(moment.queue.counts.values())  # while frozen, as it was
             tasks = format_count(amount, "task")
             if not latest.is_counted:
                 tasks = f"{Figure(amount, is_exact=False).text()} tasks"

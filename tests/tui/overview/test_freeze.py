@@ -158,6 +158,20 @@ async def test_p_freezes_and_p_goes_on(root: Path) -> None:
         assert "FROZEN" not in operator.text
 
 
+async def test_a_frozen_wall_holds_the_number_of_tasks(root: Path) -> None:
+    """The pane of places counts the tasks of the freeze, also after others have come."""
+    async with overview(recorded_place(root), size=(200, 60)) as operator:
+        await freeze(operator)
+        live = operator.console.sessions[0]
+        words = f"{sum(live.inspector.latest.counts.values())} tasks"
+        assert words in operator.text
+        put_file(root, a_task(1400, due=0.0))
+        await operator.until(lambda: live.inspector.latest.counts.get(State.PENDING) == 41)
+        clock_of(operator).now += 75
+        await operator.sees("1m15s ago")
+        assert words in operator.text
+
+
 async def test_a_console_sees_what_a_worker_recorded_before(past: Path) -> None:
     """A comma is ten seconds back, a full stop on again; Esc is live. What is copied and exported
     is of the moment that is shown, also with the recording gone from the disk. Alerts, lock, rates
