@@ -107,7 +107,9 @@ def forecast_drain(known: ForecastInputs, now: float) -> Forecast:
     waiting, drain, tokens = known.counts.get(State.PENDING, 0), known.pace, known.tokens
     slow = _slowest(waiting, known, now) if waiting else None
     if isinstance(slow, str):
-        return _unknown(ForecastTopic.DRAIN, "ETA", slow)
+        if drain.trend not in (Trend.GROWING, Trend.STALLED):
+            return _unknown(ForecastTopic.DRAIN, "ETA", slow)
+        slow = None
     limit = 0.0 if slow is None or slow.seconds is None else slow.seconds
     numbers: Numbers = {
         "waiting": waiting,
@@ -122,9 +124,9 @@ def forecast_drain(known: ForecastInputs, now: float) -> Forecast:
     def forecast(brief: str, sentence: str, seconds: float | None, grave: bool = False) -> Forecast:
         return Forecast(ForecastTopic.DRAIN, brief, sentence, seconds, grave, numbers=numbers)
 
-    def grows(words: str) -> Forecast:
+    def grows(brief: str, words: str) -> Forecast:
         alone = f"; without new ones {terms}" if terms else ""
-        return forecast("growing", f"{words}{alone}", None, True)._replace(is_growing=True)
+        return forecast(brief, f"{words}{alone}", None, True)._replace(is_growing=True)
 
     if not waiting:
         return forecast("nothing waits", "nothing waits", 0.0)
@@ -134,13 +136,15 @@ def forecast_drain(known: ForecastInputs, now: float) -> Forecast:
         return forecast("rate limit 0", f"never empty: {bucket} is 0", None, True)
     if drain.trend is Trend.STALLED:
         return forecast("stalled", "stalled: tasks are due, none runs", None, True)
-    if drain.trend is Trend.UNKNOWN:
+    if drain.trend in (Trend.UNKNOWN, Trend.EMPTY):  # a sample may be older than the counts
         least = f"; at least {format_rough_duration(limit)}: {terms}" if bucket else ""
         why = drain.unknown or f"not enough data yet{least}"
         return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
+    if drain.trend is Trend.GROWING:
+        return grows("growing", "backlog is growing at the present rate")
     growth = known.kind_growth.get(name, Growth(0, 0.0))
     if growth.tasks > 0:
-        return grows(f"{safe_line(name)} is growing")
+        return grows(f"{safe_line(name)} growing", f"{safe_line(name)} is growing")
     rates = {} if isinstance(tokens, str) else {each.name: each.per_hour or 0 for each in tokens}
     # A limit that lets next to none run in that time shows nothing about arrivals.
     is_clear = growth.seconds * rates.get(name, 0) / 3600 >= MIN_TREND_TASKS
@@ -162,8 +166,7 @@ def forecast_drain(known: ForecastInputs, now: float) -> Forecast:
     if drain.trend is Trend.IDLE:
         why = drain.unknown or "nothing moved in the last minute"
         return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
-    if drain.seconds is None:
-        return grows("backlog is growing at the present rate")
+    assert drain.seconds is not None, f"{drain} has no time"
     brief = f"empty in {format_rough_duration(drain.seconds)}"
     net = format_rate(waiting / drain.seconds)
     return forecast(brief, f"{brief}: {waiting:,} at {net}, out less in", drain.seconds)
@@ -259,13 +262,14 @@ _UNKNOWN_BRIEFS = {
 
 
 def drain_with_rate_limit(drain: Drain, forecasts: Sequence[Forecast]) -> Drain:
-    """Return the drain with the forecast's ETA, if a rate limit is slower than the present rate; as
-    growing if a kind grows; unknown if the forecast cannot tell how long a limit takes."""
+    """Return the drain with the forecast's ETA, if a rate limit is slower than the present rate;
+    unknown if a kind grows while the backlog does not, or if the forecast cannot tell how long a
+    limit takes."""
     found = next((each for each in forecasts if each.topic is ForecastTopic.DRAIN), None)
     if found is None or drain.trend in (Trend.EMPTY, Trend.GROWING, Trend.STALLED):
         return drain
     if found.is_growing:
-        return Drain(Trend.GROWING)
+        return Drain(Trend.UNKNOWN, unknown=found.sentence)
     if found.unknown and drain.trend is Trend.DRAINING:
         return Drain(Trend.UNKNOWN, unknown=found.unknown)
     return Drain(Trend.DRAINING, found.seconds) if found.seconds else drain

@@ -275,9 +275,9 @@ class FlowHistory:
         return Rates((last.added - first.added) / seconds, (last.removed - first.removed) / seconds)
 
     def drain(self, now: float) -> Drain:
-        """Estimate the time until the backlog is empty from its slope. It grows if in the last
-        minute at least as many tasks came as left. The answer is kept for the same second of `now`
-        until a sample is added: several parts of a screen ask for it."""
+        """Estimate the time until the backlog is empty from its slope. It grows if there are more
+        pending tasks than a minute ago, and more came than left. The answer is kept for the same
+        second of `now` until a sample is added: several parts of a screen ask for it."""
         asked = (self._samples[-1].when if self._samples else 0.0, float(int(now)))
         if self._drain[:2] != asked:
             self._drain = *asked, self._estimate_drain(now)
@@ -307,12 +307,16 @@ class FlowHistory:
             is_idle = max(inward, outward) < MIN_FLOW
         if is_idle:
             return Drain(Trend.IDLE)
-        if outward - inward <= ROUNDING or (slope > 0 and not is_flat):
+        pending, more = self.growth(State.PENDING, now, RATE_WINDOW_SECONDS), inward - outward
+        if (more > ROUNDING or (slope > 0 and not is_flat)) and (not pending or pending.tasks > 0):
             return Drain(Trend.GROWING)
         silence = self._seconds_without_output(now)
         if silence >= MIN_TREND_SECONDS and outward * silence >= MIN_MISSED_TASKS:
             return Drain(Trend.IDLE, unknown=f"none left for {format_duration(silence)}")
-        return Drain(Trend.DRAINING, waiting / (outward - inward if is_flat else -slope))
+        shrinks = -more if is_flat else -slope
+        if shrinks <= ROUNDING:
+            return Drain(Trend.UNKNOWN, unknown="backlog neither grows nor shrinks")
+        return Drain(Trend.DRAINING, waiting / shrinks)
 
     def _seconds_without_output(self, now: float) -> float:
         """Seconds since a task was last seen to leave or to die; 0 if that is not counted, or

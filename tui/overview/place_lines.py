@@ -16,7 +16,7 @@ from engine.logs.task_events import EventKind, parse_event
 from engine.model import State, count_by_words
 from engine.monitor.alerts import Level, needs_attention
 from engine.monitor.forecast import Forecast, drain_with_rate_limit
-from engine.monitor.throughput import Drain, Rates, Trend
+from engine.monitor.throughput import RATE_WINDOW_SECONDS, Drain, Growth, Rates, Trend
 from engine.text.figure import UNKNOWN, Figure
 from engine.text.figures import fit_count, format_rate
 from engine.text.safe import safe_line, state_name
@@ -80,6 +80,8 @@ class PlaceLine(NamedTuple):
     unknown."""
     rates: Rates | None = None
     drain: Drain = Drain(Trend.UNKNOWN)
+    growth: Growth | None = None
+    """Growth of the pending tasks in the last minute."""
     spark: tuple[float | None, ...] = ()
     """Pending tasks in each part of the last ten minutes; None for a part without data."""
     alert_level: str = ""
@@ -115,6 +117,7 @@ def live_line(
         oldest=waiting.oldest if known and waiting is not None else None,
         rates=session.flow.rates(now) if known else None,
         drain=drain_with_rate_limit(drain, forecasts) if known else Drain(Trend.UNKNOWN),
+        growth=session.flow.growth(State.PENDING, now, RATE_WINDOW_SECONDS),
         spark=session.flow.sparkline(now, cells),
         alert_level=session.alerts[0].level if needs_attention(session.alerts) else "",
         word_counts=count_by_words(
@@ -284,7 +287,7 @@ def _spark_cell(queue: PlaceLine, now: float) -> Run:
 
 def _eta_text(queue: PlaceLine) -> str:
     """The time to empty; of a backlog that grows by a task a minute or more, how fast it grows."""
-    more = 0.0 if queue.rates is None else queue.rates.inward - queue.rates.outward
+    more = 0.0 if queue.growth is None else queue.growth.tasks / queue.growth.seconds
     if queue.drain.trend is not Trend.GROWING or more * 60 < 1:
         return queue.drain.text
     return f"+{more * 60:.0f}/min" if more * 60 < 99.5 else f"+{fit_count(round(more), 3)}/s"

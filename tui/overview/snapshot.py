@@ -16,7 +16,7 @@ from engine.monitor.latency import KindFigures
 from engine.monitor.mail_monitor import parse_mail_event
 from engine.monitor.recorded_history import MissingSpan, RecordedHistory
 from engine.monitor.sample_codec import RecordedSample
-from engine.monitor.throughput import Drain, Trend
+from engine.monitor.throughput import RATE_WINDOW_SECONDS, Drain, Trend
 from engine.monitor.transport_health import (
     DeliveryCounts,
     MailHealth,
@@ -161,6 +161,7 @@ def recorded_snapshot(
         oldest=recorded.oldest if known else None,
         rates=recorded.rates if known else None,
         drain=drain_with_rate_limit(basis.pace, forecasts) if known else Drain(Trend.UNKNOWN),
+        growth=past.growth(State.PENDING, at, RATE_WINDOW_SECONDS),
         spark=past.sparkline(at, cells),
         alert_level=recorded.alerts[0].level if needs_attention(recorded.alerts) else "",
         word_counts=count_by_words(

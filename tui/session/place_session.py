@@ -408,7 +408,9 @@ class PlaceSession:
     def estimate_drain(self, now: float) -> Drain:
         """Time to drain the backlog; `STALLED` if due tasks wait and no task is completed; unknown
         without a worker, although some left before."""
-        due = 0 if self.backlog is None else self.backlog.due
+        latest, due = self.inspector.latest, 0 if self.backlog is None else self.backlog.due
+        if latest.is_complete and not latest.counts.get(State.PENDING):
+            return Drain(Trend.EMPTY)
         if is_stalled(due, self.alerts, self.flow.is_without_output(now)):
             return Drain(Trend.STALLED)
         drain = self.flow.drain(now)

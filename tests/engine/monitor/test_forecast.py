@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -115,20 +116,28 @@ def test_a_kind_that_grows_is_not_hidden_by_a_queue_that_shrinks() -> None:
     the end is at that rate. A limit of less than two in the time that was watched shows neither."""
     kinds = {"mail": 60}
     for rate, tasks, drain, words in (
-        (720, 12, GROWS, "mail is growing; without new ones 60 x 5s at 720/h of mail"),
+        (720, 12, UNKNOWN, "mail is growing; without new ones 60 x 5s at 720/h of mail"),
         (720, 0, UNKNOWN, "ETA unknown: as many mail came as ran"),
         (720, -6, lasts(600.0), "empty in 10m: 60 mail at 0.1/s, out less in"),
         (720, -60, lasts(300.0), "empty in 5m: 60 x 5s at 720/h of mail"),
-        (20, 1, GROWS, "mail is growing; without new ones 60 x 3m at 20/h of mail"),
+        (20, 1, UNKNOWN, "mail is growing; without new ones 60 x 3m at 20/h of mail"),
         (20, 0, lasts(10_800.0), "empty in 3h00m: 60 x 3m at 20/h of mail"),
         (20, -1, lasts(10_800.0), "empty in 3h00m: 60 x 3m at 20/h of mail"),
     ):
         growth = {"mail": Growth(tasks, 60)}
         told = drain_of(80, DRAINS, (a_bucket(rate, name="mail"),), kinds, kind_growth=growth)
         assert (told.seconds, told.sentence) == (drain.seconds, words)
-        assert told.is_growing is (drain is GROWS)
+        assert told.is_growing is (tasks > 0)
         shown = forecast.drain_with_rate_limit(DRAINS, [told])
-        assert shown == drain._replace(unknown=told.unknown)
+        assert shown == drain._replace(unknown="" if drain.seconds else told.unknown or words)
+
+
+@pytest.mark.parametrize("tokens", ["No such", (a_bucket(720, name="mail"),)])
+def test_a_backlog_that_grows_is_not_called_unknown(tokens: Sequence[BucketState] | str) -> None:
+    """The text agrees with the column of the table, also if a rate limit is not known."""
+    steady = {"mail": Growth(0, 60)}
+    told = drain_of(80, GROWS, tokens, {"mail": 60}, kind_growth=steady)
+    assert (told.brief, told.unknown) == ("growing", "")
 
 
 @given(st.integers(0, 10**6), st.floats(0.1, 1e7), st.integers(1, 10**6), st.integers(0, 100))

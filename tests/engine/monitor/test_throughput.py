@@ -162,11 +162,12 @@ def test_a_queue_is_dry_and_a_state_grows() -> None:
 
 
 def test_a_backlog_drains_grows_or_stays() -> None:
-    """Two minutes show when it will be gone; once more come than leave, or die, it has no time."""
+    """Two minutes show when it will be gone; if as many come as leave or die, there is no time, and
+    only a backlog with more tasks than a minute ago is growing."""
     for flow, course, seconds, words in (
         (FlowHistory(), Trend.UNKNOWN, None, "?"), (a_flow(5, 10), Trend.UNKNOWN, None, "?"),
         (a_flow(120, 0), Trend.EMPTY, None, "-"), (a_flow(120, 7), Trend.IDLE, None, "?"),
-        (a_flow(120, 70, arrived=1, left=1), Trend.GROWING, None, "growing"),
+        (a_flow(120, 70, arrived=1, left=1), Trend.UNKNOWN, None, "?"),
         (a_flow(120, 70, arrived=2, left=1, dead=1), Trend.GROWING, None, "growing"),
         (a_flow(240, 61, left=0.5), Trend.DRAINING, pytest.approx(122.0, 0.01), "2m"),
         (a_flow(120, 1204, arrived=9, left=7), Trend.GROWING, None, "growing"),
@@ -175,8 +176,9 @@ def test_a_backlog_drains_grows_or_stays() -> None:
         got = flow.drain(NOW)
         assert (got.trend, got.seconds, got.text) == (course, seconds, words)
 
-    flow, dying = FlowHistory(), FlowHistory()
+    flow, dying, held = FlowHistory(), FlowHistory(), FlowHistory()
     for second in range(121):
+        held.add(NOW + second, 2 * second, second, {State.PENDING: 200 - second})
         left = 5 * min(second, 50) + max(0, second - 50)
         arrived = 2 * max(0, second - 50)
         flow.add(NOW + second, arrived, left, {State.PENDING: 1000 + arrived - left})
@@ -184,6 +186,7 @@ def test_a_backlog_drains_grows_or_stays() -> None:
         dying.add(NOW + second, second, 0, counts)
     assert flow.drain(NOW + 120) == Drain(Trend.GROWING)
     assert dying.drain(NOW + 120).seconds == pytest.approx(880.0, 0.01)
+    assert held.drain(NOW + 120).seconds == pytest.approx(80.0, 0.01)
 
 
 def test_the_sparkline_holds_still() -> None:

@@ -30,6 +30,7 @@ from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import State
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
 from engine.monitor.prometheus import NOT_THERE
+from engine.monitor.throughput import Drain, Growth, Rates, Trend
 from engine.places.place import Place
 from engine.policy import Rate
 from engine.system.host import HostFigures, read_host_figures
@@ -747,6 +748,13 @@ def test_a_store_s_own_words_and_columns() -> None:
     assert [words([row]).split()[:4] for row in rows] == [["a", "3+", "?", "?"]] * 2
     names = ["/a/queue", "/b/queue", "/c/mail/"]
     assert table.short_names(names) == [*names[:2], "mail"]
+
+
+def test_a_backlog_grows_by_its_own_tasks() -> None:
+    """The ETA of a place where tasks die has the growth of the pending ones, not all that came."""
+    place = PlaceLine(1, "a", {}, {State.PENDING: 90}, complete=True, rates=Rates(3.0, 0.0))
+    growing = place._replace(drain=Drain(Trend.GROWING), growth=Growth(30, 60.0))
+    assert "+30/min" in words(view.place_table([growing], NOW, 80)[1])
 
 
 def test_a_line_of_a_place_is_made_again_only_if_its_text_changes() -> None:

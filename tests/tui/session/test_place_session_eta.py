@@ -8,10 +8,20 @@ from pathlib import Path
 import pytest
 
 from engine.model import Lease, State, Task
-from engine.monitor.throughput import MISSING_WORKER, RunTimes, Trend
+from engine.monitor.throughput import MISSING_WORKER, FlowHistory, RunTimes, Trend
 from engine.places.place import WholeQueueFigures
 from engine.places.place_watcher import PlaceReadings
-from tests.console_places import NOW, Clock, disk_place, free, make_spool, some_tasks
+from tests.console_operator import an_operator
+from tests.console_places import (
+    NOW,
+    Clock,
+    a_memory,
+    a_place,
+    disk_place,
+    free,
+    make_spool,
+    some_tasks,
+)
 from tui.session.place_session import PlaceSession
 
 HOUR_AGO = RunTimes(NOW - 3600, 5.0)
@@ -54,3 +64,15 @@ async def test_without_a_worker_there_is_no_eta(
         assert drain.trend is (Trend.UNKNOWN if unknown else Trend.DRAINING)
     finally:
         await asyncio.wait_for(session.close(keep_worker=False), 5)
+
+
+async def test_a_backlog_that_was_just_emptied_needs_no_time() -> None:
+    """The ETA is that of the tasks counted now, not of those a second ago."""
+    async with an_operator(a_place(a_memory([]))) as operator:
+        (session,) = operator.console.sessions
+        await operator.until(lambda: session.inspector.latest.is_complete)
+        session.flow = FlowHistory()
+        for second in range(-90, 1):
+            session.flow.add(NOW + second, 90 + second, 0, {State.PENDING: 100 + second})
+        assert session.flow.drain(NOW).trend is Trend.GROWING
+        assert session.estimate_drain(NOW).trend is Trend.EMPTY
