@@ -42,8 +42,11 @@ GRACE_SECONDS = 5.0
 MISSED_RUN_FACTOR = 2.0
 """A timer's run counts as missed after this many times the usual interval between runs."""
 
-MAX_TEXT_LENGTH = 60
-"""Maximum characters of an alert's text: it is shown next to the place's name in 80 columns."""
+MAX_TEXT_LENGTH = 300
+"""Maximum characters of an alert's text; a screen cuts it to its width."""
+
+MAX_DISK_CHARS = 60
+"""Maximum characters about a full disk: they are shown next to the place's name in 80 columns."""
 
 DAY_SECONDS = 86_400.0
 """Seconds for which a refused or lost mail is an alert."""
@@ -182,7 +185,8 @@ class AlertInputs(NamedTuple):
     runs: RunTimes | None
     """Runs found in log and metrics; None if those are not read completely yet."""
     free_since: float | None
-    """Start of the lock's free time, epoch seconds UTC; None if the lock is not watched."""
+    """Since when the lock is free, or no worker runs at a place without a lock, epoch seconds UTC;
+    None if one is there, or that is not known."""
     unfinished: Sequence[Unfinished]
     routes: MailRoutes | None
     """The mail routing; None if nothing is known of it."""
@@ -208,7 +212,7 @@ class AlertInputs(NamedTuple):
     refusals: Refusals | str
     """Mails that were refused for good or lost; or why they are unknown."""
     free_grace: float
-    """Seconds for which the lock must have been free; 0.0 for a single look."""
+    """Seconds that must have passed since `free_since`; 0.0 for a single look."""
 
 
 def find_alerts(inputs: AlertInputs, now: float, limits: Thresholds) -> tuple[Alert, ...]:
@@ -361,11 +365,11 @@ def _count_due(inputs: AlertInputs) -> str:
 
 
 def lacks_worker(inputs: AlertInputs, now: float, limits: Thresholds) -> bool:
-    """True if no process has held the lock for `free_grace` seconds and no timer run is expected
-    soon."""
+    """True if no worker has run for `free_grace` seconds and no timer run is expected soon; False
+    of a server that delivers by itself."""
     free, runs, lock = inputs.free_since, inputs.runs, inputs.lock
-    is_free = lock is not None and lock.verdict is Verdict.FREE
-    if not is_free or inputs.unavailable or free is None or runs is None:
+    is_held = lock is not None and lock.verdict is not Verdict.FREE
+    if is_held or inputs.stopped is not None or inputs.unavailable or free is None or runs is None:
         return False
     if now - free < inputs.free_grace:
         return False
@@ -407,7 +411,7 @@ def _space(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
             yield level, AlertKind.LIMIT, describe_limit(one), None, goal
 
 
-def describe_disk(disk: DiskSpace, most: int = MAX_TEXT_LENGTH) -> str:
+def describe_disk(disk: DiskSpace, most: int = MAX_DISK_CHARS) -> str:
     """A full disk: mount point, size, and as many other facts as fit into `most` characters."""
     mount = safe_line(disk.mount)
     mount = mount if len(mount) <= MAX_MOUNT_CHARS else f"...{mount[3 - MAX_MOUNT_CHARS :]}"

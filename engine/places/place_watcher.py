@@ -110,6 +110,13 @@ class PlaceReadings(NamedTuple):
     is_watched: bool = False
     """True if the kernel reports changes of its files: a local file system, not another host."""
 
+    @property
+    def is_without_worker(self) -> bool:
+        """True if the lock is free; without a lock, if no worker of any program runs there."""
+        if self.lock is None:
+            return self.queue_figures.has_worker is False
+        return self.lock.verdict is Verdict.FREE
+
     def without_answer(self, why: str) -> PlaceReadings:
         """These readings while the place does not answer: unknown, and why. What has its own times
         stays: log lines, notes, destinations."""

@@ -222,7 +222,7 @@ class PlaceSession:
         self.recorded_flow = FlowHistory()
         """Recorded data of the minutes before the place was opened."""
         self.free_since: float | None = None
-        """Time since when the lock has been free, epoch seconds UTC; None while it is held."""
+        """As in `AlertInputs`."""
         self.free_grace = GRACE_SECONDS
         """Seconds for which the lock must be free before an alert that no worker runs."""
         self.has_readings = False
@@ -359,7 +359,7 @@ class PlaceSession:
                 if self._identity and found != self._identity:
                     self._keep_running(self._restart_flow())
                 self._identity = found
-            _note_lock(self)
+            _note_worker(self)
             if self.worker.has_ended:
                 self.messages.append(await asyncio.to_thread(self.worker.describe_end))
             _add_counts(self)
@@ -927,9 +927,11 @@ def seen_destinations(session: PlaceSession) -> tuple[SeenDestination, ...]:
     return session.joined[2]
 
 
-def _note_lock(session: PlaceSession) -> None:
-    lock = session.readings.lock
-    if lock is None or lock.verdict is not Verdict.FREE:
+def _note_worker(session: PlaceSession) -> None:
+    ran = session.flow.last_ran
+    has_run = ran is not None and 0 <= session.clock() - ran <= RATE_WINDOW_SECONDS
+    is_free = session.readings.is_without_worker and session.worker.pid is None
+    if not is_free or (has_run and session.readings.lock is None):  # it may be on another host
         session.free_since = None
     elif session.free_since is None:
         session.free_since = session.clock()

@@ -23,12 +23,14 @@ def spool_facts(setup: Setup) -> WholeQueueFigures:
     settings: KannaderSettings = setup.settings
     with closing(setup.open_store()) as store:
         assert isinstance(store, KannaderStore)
-        kannaders = store.kannaders
+        visible = store.find_kannaders()
         orphan_texts, abandoned = describe_orphans(setup, store)
+    kannaders = visible or ()
     why, to = settings.work_refusal, f"{settings.host}, port {settings.port}"
     workers, unknown = worker_files.find_workers(setup.queue)
     workers_text = worker_files.describe_workers(workers, unknown)
     pids = ", ".join(map(str, kannaders))
+    is_known = visible is not None and not unknown
     return WholeQueueFigures(
         (
             ("Kannader", f"running (PID {pids})" if pids else "not running (as far as visible)"),
@@ -38,6 +40,7 @@ def spool_facts(setup: Setup) -> WholeQueueFigures:
         orphan_texts,
         workers=(*kannaders, *workers),
         workers_unknown=unknown,
+        has_worker=bool(kannaders or workers) if is_known else None,
         abandoned=abandoned,
     )
 

@@ -173,7 +173,7 @@ def _cron(place: ZgbPlace, state: QueueState) -> Iterator[Finding]:
     sign = state.last_active
     if sign is None:
         yield warn("no run is recorded", fix)
-    elif state.is_silent and (state.settings.is_enabled or state.last_end is not None):
+    elif state.is_cron_silent:
         yield warn(f"the last run was {format_rough_duration(state.now - sign)} ago", fix)
     elif state.failure:
         read = f"read the queue's log: spooldeck log {shlex.quote(place.path)}"

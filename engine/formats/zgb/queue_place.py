@@ -106,6 +106,12 @@ class QueueState(NamedTuple):
         """True if cron seems to start no runs."""
         return self.last_active is None or self.now - self.last_active > SILENT_SECONDS
 
+    @property
+    def is_cron_silent(self) -> bool:
+        """The same, if runs would be seen: those of a paused queue are only in the log, if there is
+        one."""
+        return self.is_silent and (self.settings.is_enabled or self.last_end is not None)
+
 
 def read_state(
     store: ZgbStore, log_path: str, now: float, other_warnings: tuple[str, ...] = ()
@@ -246,15 +252,13 @@ def _warnings(state: QueueState) -> list[str]:
     settings, backlog = state.settings, state.backlog
     warnings = []
     sign = state.last_active
-    if state.is_silent:
+    if state.is_cron_silent:
         since = (
             "no run known"
             if sign is None
             else f"no run for {format_rough_duration(state.now - sign)}"
         )
-        # While the queue is paused only the log shows runs, and there may be no log.
-        if settings.is_enabled or state.last_end is not None:
-            warnings.append(f"cron silent: {since}, expected one each minute")
+        warnings.append(f"cron silent: {since}, expected one each minute")
     if state.failure:
         warnings.append(f"the last run failed: {state.failure}")
     if not settings.is_enabled and backlog.waiting:
@@ -347,6 +351,7 @@ def queue_facts(setup: Setup) -> WholeQueueFigures:
         (*warnings, *worker_warnings),
         workers=workers,
         workers_unknown=unknown,
+        has_worker=None if unknown else bool(workers) or not state.is_cron_silent,
     )
 
 

@@ -167,6 +167,8 @@ TABLE = [
     (unserved(free_since=None), ""),
     (unserved(runs=None), ""),
     (unserved(lock=HELD), ""),
+    (unserved(lock=None), NO_RUN),
+    (unserved(lock=None, stopped=""), ""),
     # A timer each minute: one missed run is not two.
     (after(119, 60.0), ""),
     (after(121, 60.0), NO_RUN),

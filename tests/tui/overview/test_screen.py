@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.screen import Screen
 
+from engine.config.queue_config import Thresholds
 from engine.formats.base.memory import MemoryTasks
 from engine.index import filter_language
 from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages
@@ -28,10 +29,10 @@ from engine.locks.token_buckets import ALL_KINDS, BucketState, TokenBuckets
 from engine.logs.log_line import LogLine
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import State
-from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
+from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where, find_alerts
 from engine.monitor.prometheus import NOT_THERE
 from engine.monitor.throughput import Drain, Growth, Rates, Trend
-from engine.places.place import Place
+from engine.places.place import Place, WholeQueueFigures
 from engine.policy import Rate
 from engine.system.host import HostFigures, read_host_figures
 from engine.text import figures
@@ -49,6 +50,7 @@ from tests.console_places import (
     some_tasks,
 )
 from tests.engine.monitor.test_alerts import (
+    a_sight,
     a_stale_lock,
     eleven_dead,
     metrics_are_none,
@@ -550,11 +552,18 @@ async def test_a_worker_is_offered_only_where_one_can_be_started(
 
 
 async def test_a_place_without_a_worker_is_started_from_its_alert(empty: Path) -> None:
-    """`W` on the alert opens the plan, if the console can start a worker."""
+    """`W` on the alert opens the plan, if the console can start a worker; also without a lock, if a
+    server or the processes show that none runs."""
     write_task(empty, "pending", 1, age=60)
-    place = disk_place(empty, clock=time.time)
-    for command, step in ((("true",), "W start worker"), ((), "Enter workers")):
-        here = place._replace(worker_command=command)
+    place, start = disk_place(empty, clock=time.time), "W start worker"
+    idle = WholeQueueFigures(has_worker=False)
+    without_lock = place._replace(lock=None, has_leases=True, queue_figures=lambda: idle)
+    for one, command, step in (
+        (place, ("true",), start),
+        (without_lock, ("true",), start),
+        (place, (), "Enter workers"),
+    ):
+        here = one._replace(worker_command=command)
         async with overview(here, size=(100, 24), clock=Going(0.0)) as operator:
             clock_of(operator).now += 6  # a worker may be about to come
             await operator.sees("no worker running, 1 task is due", step)
@@ -788,6 +797,17 @@ def test_the_most_urgent_alert_is_first() -> None:
 
 
 # Wide screens
+
+
+def test_a_wide_screen_shows_a_long_alert_to_its_end() -> None:
+    """What an alert says last is cut only where the screen ends."""
+    words_of_alert = f"no sender is running, {'and ' * 20}back after 13:56:10Z"
+    inputs = a_sight(warnings=(words_of_alert,))
+    (alert,) = find_alerts(inputs, NOW, Thresholds())
+    for width, is_whole in ((160, True), (100, False)):
+        (line,) = words(alert_view.alert_lines([alert], {"/srv/spool": "a"}, width)).splitlines()
+        assert ("13:56:10Z" in line, len(line) <= width) == (is_whole, True)
+        assert "C" in line.rsplit("  ", 1)[-1]
 
 
 async def test_a_wall_shows_all_places(spool: Path, empty: Path) -> None:

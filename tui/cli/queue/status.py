@@ -16,7 +16,6 @@ from engine.model import (
     Problem,
     State,
     Task,
-    Verdict,
     count_by_words,
     fold_problems,
 )
@@ -148,7 +147,7 @@ def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus
         dead_clusters=None,
         counted=((now, tasks.counts),),
         last_run=readings.last_run,
-        free_since=now if readings.lock and readings.lock.verdict is Verdict.FREE else None,
+        free_since=now if readings.is_without_worker else None,
         free_grace=0.0,  # the command does not wait: the log shows how long none ran
         unfinished=find_interrupted(read_operations(place, now), now),
         orphaned_mails=lost,

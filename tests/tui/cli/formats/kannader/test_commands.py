@@ -364,12 +364,15 @@ def test_every_running_worker_is_known(place: Spool) -> None:
         assert are_known(first)
         with place.working() as second:
             assert are_known(first, second)
-            assert dict(spool_facts(setup).rows)["worker"].startswith("running (PID ")
+            facts = spool_facts(setup)
+            assert dict(facts.rows)["worker"].startswith("running (PID ") and facts.has_worker
             second.kill()
             second.wait()
             assert are_known(first)
     assert are_known()
-    assert dict(spool_facts(setup).rows)["worker"].startswith("not running; sends to ")
+    facts = spool_facts(setup)
+    assert dict(facts.rows)["worker"].startswith("not running; sends to ")
+    assert facts.has_worker is False
 
 
 def test_workers_that_cannot_be_read_are_unknown(place: Spool) -> None:

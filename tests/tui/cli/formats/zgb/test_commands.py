@@ -163,6 +163,7 @@ def test_one_run_sends_what_the_tokens_allow(site: Site, monkeypatch: pytest.Mon
     assert rows["backlog"].startswith("1 waiting, 1 due; at least ")
     assert rows["last run"].endswith(": 1 sent")
     assert rows["worker"] == "not running; sends by sendmail"
+    assert facts.has_worker  # cron starts it each minute
     (log,) = queue_place.queue_logs(site.setup())
     assert isinstance(log, SharedLog) and (log, log.db) == (str(site.log_path), site.path)
 
