@@ -24,7 +24,7 @@ from engine.text.safe import safe_line
 from tui.navigation import Navigator
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import Arming, ConsoleContext
-from tui.screens.edge_lines import TopLine
+from tui.screens.edge_lines import TopLine, overview_time
 from tui.screens.keyed_screen import KeyedScreen
 from tui.screens.page import Page
 from tui.screens.target import Target
@@ -186,6 +186,7 @@ class Console(SafeApp, inherit_bindings=False):
             operations=lambda: _operations_line(self.sessions),
             pane_seconds=lambda: self.bandwidth.pane_seconds,
             frozen=self._frozen_chip,
+            overview_time=lambda: overview_time(self.screen_stack),
             refresh=refresh,
             totals=lambda: count_totals(self.sessions, clock()),
         )

@@ -48,7 +48,9 @@ def top_context(parts: OverviewParts) -> ConsoleContext:
         return context
     chip: Line = ((f" FROZEN {format_clock(frozen.at)} ", "chip-accent"),)
     totals = snapshot.totals(parts.snapshots)
-    return context._replace(totals=lambda: totals, operations=lambda: chip)
+    return context._replace(
+        totals=lambda: totals, operations=lambda: chip, overview_time=lambda: None
+    )
 
 
 def steady_values(parts: OverviewParts, frame: OverviewFrame) -> object:

@@ -98,6 +98,12 @@ class OverviewScreen(KeyedScreen):
                     self.tick()
             await parts.reads.wait()
 
+    @property
+    def frozen_time(self) -> float | None:
+        """The time that it shows while frozen, in epoch seconds UTC; None if it is live."""
+        frozen = self.parts.freeze.time
+        return None if frozen is None else frozen.at
+
     def tick(self) -> None:
         """Paint the panes only if they may have changed: with many places that takes most of the
         time of a console that is idle."""

@@ -94,5 +94,8 @@ class ConsoleContext(NamedTuple):
     """Returns the seconds between two repaints of a side pane; 0: with the others."""
     frozen: Callable[[], Line] = lambda: ()
     """Returns since when the picture is frozen; () if it is not."""
+    overview_time: Callable[[], float | None] = lambda: None
+    """Returns the time that the overview below this screen shows while it is frozen, in epoch
+    seconds UTC; None if it is live."""
     skips_repaint: Callable[[], bool] = lambda: False
     """Returns True if this second passes without such a repaint."""

@@ -11,12 +11,20 @@ from tui.text.frames import NARROW_COLUMNS
 from tui.text.header import mode_line, totals_parts, trail_line, unread_parts
 from tui.text.hints import hint_lines, with_message
 from tui.text.keys import Hint
-from tui.text.lines import Line, cut_line, join_ends, parts_that_fit, width_of
+from tui.text.lines import Line, cells_of, cut_line, join_ends, parts_that_fit, width_of
+from tui.text.times import format_clock
 from tui.widgets.line_widgets import Lines
 
 UNREAD_CELLS, MARK_CELLS, GAP_CELLS = 18, 3, 5
 """Cells for the name of a place that does not answer, which matters more than the path; for the `?`
 without it, which matters more than anything but the mode; and between the parts."""
+
+
+def overview_time(screens: Iterable[object]) -> float | None:
+    """The time that the overview among these screens shows while frozen, in epoch seconds UTC; None
+    if it is live."""
+    times = (getattr(screen, "frozen_time", None) for screen in screens)
+    return next((at for at in times if at is not None), None)
 
 
 class TopLine(Lines):
@@ -47,6 +55,11 @@ class TopLine(Lines):
         elif (seconds := context.repaint_seconds()) > 1:
             rate = ((f"refresh {seconds:g}s (slow link) ", "warn"),)
         path = trail_line(context.host, context.environment, trail, width)
+        past = context.overview_time()
+        if past is not None and not frozen:
+            words, room = f" LIVE, overview frozen {format_clock(past)} ", width - width_of(path)
+            is_whole = width_of((*works, *rate, *right)) + cells_of(words) < room
+            right = ((words if is_whole else " LIVE ", "chip-accent"), *right)
 
         def measure_room() -> int:
             return width - width_of((*path, *works, *rate, *right)) - GAP_CELLS

@@ -57,6 +57,7 @@ from tui.overview.place_lines import live_line, part_lines, place_table, table_l
 from tui.overview.screen import OverviewScreen
 from tui.overview.snapshot import recorded_snapshot, totals
 from tui.overview.time_line import read_time_line
+from tui.queue.screen import QueueScreen
 
 
 @pytest.fixture
@@ -170,6 +171,25 @@ async def test_a_frozen_wall_holds_the_number_of_tasks(root: Path) -> None:
         clock_of(operator).now += 75
         await operator.sees("1m15s ago")
         assert words in operator.text
+
+
+@pytest.mark.parametrize(
+    ("width", "chip"), [(120, "LIVE, overview frozen 09:42:08Z"), (80, "LIVE")]
+)
+async def test_beside_a_frozen_overview_other_screens_say_that_they_are_live(
+    root: Path, width: int, chip: str
+) -> None:
+    """The time of the overview is in their top line, until it is live again."""
+    async with overview(recorded_place(root), size=(width, 24)) as operator:
+        await freeze(operator)
+        for key in ("2", "3", "7", "8"):
+            await operator.press(key)
+            await operator.until(lambda: chip in operator.text.splitlines()[0])
+        await operator.press("1")
+        await operator.until(lambda: "LIVE" not in operator.text.splitlines()[0])
+        await operator.press("p", "2")
+        await operator.opens(QueueScreen)
+        assert "LIVE" not in operator.text.splitlines()[0]
 
 
 async def test_a_console_sees_what_a_worker_recorded_before(past: Path) -> None:

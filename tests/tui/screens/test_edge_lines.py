@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
+import pytest
 from textual.geometry import Size
 
 from tests.console_operator import words
-from tests.console_places import Clock
+from tests.console_places import NOW, Clock
 from tests.tables import each
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.edge_lines import TopLine
@@ -68,3 +69,15 @@ def test_a_silent_place_is_in_each_top_line(width: int) -> None:
         assert "?" in line.text and cells_of(line.text) <= width
         assert ("ops" in line.text) == ("ops 1 51%" in line.text)
         assert ("FROZEN" in line.text) == bool(frozen)
+
+
+@pytest.mark.parametrize(
+    ("width", "chip"), [(80, " LIVE, overview frozen 09:42:08Z "), (40, " LIVE  OBSERVE")]
+)
+def test_a_live_screen_names_the_time_of_a_frozen_overview(width: int, chip: str) -> None:
+    """The time is in the top line if it fits beside the path, else only that the screen is live."""
+    clock = Clock()
+    line = WrittenLine(width)
+    context = ConsoleContext("mx1", Arming(clock, False), clock, overview_time=lambda: NOW)
+    line.update_line(context, ("flowing",))
+    assert chip in line.text and cells_of(line.text) <= width
