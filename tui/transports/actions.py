@@ -115,11 +115,11 @@ def plan_lines(
         words = describe_effect(name, before, after, delivers)
         rows.append(("mail", words, "" if after.selected else "warn"))
         if not delivers:
-            rows.append(("tasks", f"not affected: {OWN_PROGRAM}", ""))
+            rows.append(("tasks", f"may change too: {OWN_PROGRAM}", ""))
     if waiting:
         many = f"{waiting:,} tasks that send mail are"
         pending = f"{'1 task that sends mail is' if waiting == 1 else many} pending now"
-        rows.append(("pending", pending if delivers else f"{pending}, not affected", ""))
+        rows.append(("pending", pending, ""))
     return [line for row in rows for line in dialog_lines(*row, width)]
 
 

@@ -82,11 +82,11 @@ def about_lines(
         ended = format_count(judged.tally.ended, "attempt")
         share = f", {judged.share:.0%} of {ended} failed in {judged.name} (threshold {limit:.0%})"
     if stop is not None and routes is not None:
-        instead = f"{routes.selected} is used" if routes.selected else "mail waits"
+        by = f"uses {routes.selected}" if routes.selected else "waits"
         rows += [
             ("since", (f"{format_time_with_age(stop.since, now)} by {stop.who}", "warn")),
             ("reason", (stop.why or "none given", "" if stop.why else "muted")),
-            ("effect", (f"stays off until resumed; {instead}", "")),
+            ("effect", (f"stays off until resumed; mail that spooldeck sends {by}", "")),
             ("figures", (f"{was.value}{share}", table.LOOKS[was])),
         ]
     else:
@@ -148,7 +148,7 @@ def window_lines(transport: TransportHealth, width: int, limit: float = 1.0) -> 
             cells[2:4] = [UNKNOWN_RUN] * 2
         lines.append(_figures("all", cells, Source.METRICS, width))
         if transport.totals.failures:  # the counters have bad addresses among the failures
-            why = f"{transport.totals.failures:,} failed attempts, with bad addresses"
+            why = f"{transport.totals.failures:,} failed or bad address, in one count"
             reason: Line = ((f"{MARGIN}{'all':<6}", "muted"), UNKNOWN_RUN, (f"  {why}", "muted"))
             lines.append(cut_line(reason, width))
     return lines

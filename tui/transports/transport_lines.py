@@ -169,6 +169,7 @@ TRANSPORT_COLUMNS: tuple[Column[ShownTransport], ...] = (
     Column("USE", 10, lambda row: USES[row.use], least=USE_MIN_WIDTH),
     Column("TRIED", 5, lambda row: count_run(row.recent, "attempts", 5), right=True, least=34),
     Column("SENT", 5, lambda row: count_run(row.recent, "success", 5), right=True, least=70),
+    Column("BAD", 4, lambda row: count_run(row.recent, "refused", 4), right=True, least=70),
     Column("FAILED", 6, lambda row: count_run(row.recent, "failed", 6), right=True, least=90),
     Column("FAIL%", 5, lambda row: failure_share(row.recent, row.limit), right=True, least=44),
     Column("p50/p95", 8, _both_send_times, right=True, least=79),
@@ -179,7 +180,10 @@ TRANSPORT_COLUMNS: tuple[Column[ShownTransport], ...] = (
     Column("1h FAIL%", 8, lambda row: failure_share(row.hour, row.limit), right=True, least=110),
     Column("LAST ERROR", 16, _last_error, grows=REST, rank=1),
 )
-"""Without a span in the title they cover the last ten minutes."""
+"""Without a span in the title they cover the last ten minutes. BAD: bad addresses, not FAILED."""
+
+MIN_BOTH_WIDTH = 90
+"""Minimum width of the table for the send times beside BAD."""
 
 
 def _transport_line(row: ShownTransport, table: Table[ShownTransport], width: int) -> Line:
@@ -206,7 +210,12 @@ def transport_rows(
 ) -> tuple[Line, list[tuple[str, Line]]]:
     """The table head, and name and line of each transport."""
     is_wide = width >= USE_MIN_WIDTH
-    columns = [one for one in TRANSPORT_COLUMNS if one.title != "USE" or routes is not None]
+    tallies = (one.windows[TEN_MINUTES].tally for one in sending.transports)
+    hidden = {"BAD"}
+    if any(tally is not None and tally.refused for tally in tallies):
+        hidden = {"p50/p95"} if width < MIN_BOTH_WIDTH else set()
+    hidden |= {"USE"} if routes is None else set()
+    columns = [one for one in TRANSPORT_COLUMNS if one.title not in hidden]
     gaps = (2 if is_wide else 1,)
     table = Table(columns, gaps, lambda row: alarm_sign(row.is_failing)).fitted((), width)
     lines = []
