@@ -92,8 +92,6 @@ class _ErrorCounts(NamedTuple):
     """All outcomes, of any kind, between its first and last occurrence."""
     recent: int = 0
     """Failures with this error within `RECENT_SECONDS` seconds."""
-    lately_fresh: int = 0
-    """Of these, tasks that also began within that time, as far as the logs show."""
     succeeded: int = 0
     """Successes since it was last seen."""
     fresh: int = 0
@@ -184,8 +182,6 @@ class _PastErrors:
         self.ahead = 0
         self.had: dict[str, list[tuple[float, TaskEvent]]] = defaultdict(list)
         """By fingerprint: failures in order of time."""
-        self.begun: dict[str, float] = {}
-        """By task: time of its first log event."""
         self.done: dict[str, float] = {}
         """By task: time of its success."""
         self._successes: dict[_Route, list[float]] = defaultdict(list)
@@ -199,9 +195,7 @@ class _PastErrors:
                 continue
             self.has_data = True
             who = _who(event)
-            if event.what in _BEGINNINGS:
-                self.begun[who] = min(event.when, self.begun.get(who, event.when))
-            elif event.what is EventKind.SUCCEEDED:
+            if event.what is EventKind.SUCCEEDED:
                 # Two logs may record it, and only the mail log names the transport.
                 self.done[who] = min(event.when, self.done.get(who, event.when))
                 if event.transport or who not in routes:
@@ -248,8 +242,6 @@ def _destination(event: TaskEvent, sent_to: Mapping[str, str]) -> str:
 _Route: TypeAlias = tuple[str, str, str]
 """Kind of a task, its transport and its destination; "" for what is not known."""
 
-_BEGINNINGS = (EventKind.QUEUED, EventKind.STARTED)
-
 
 def _weighed(cluster: ErrorGroup, past: _PastErrors, now: float) -> _ErrorCounts:
     had = past.had.get(cluster.mark, [])
@@ -292,7 +284,6 @@ def _weighed(cluster: ErrorGroup, past: _PastErrors, now: float) -> _ErrorCounts
         - sum(first <= past.done.get(who, -1.0) <= last for who in failed_at)
         + sum(not first <= past.done.get(who, -1.0) <= last for who in others),
         recent=len(recent),
-        lately_fresh=sum(past.begun.get(who, now) > now - RECENT_SECONDS for who in recent),
         succeeded=since,
         fresh=since - sum(when > last for when in healed),
         healed=len(healed),
@@ -329,9 +320,8 @@ def _evidence(
     else:
         yield f"last seen {_ago(now - tally.last)}"
     if tally.recent and answer is StillHappens.YES:
-        fresh = format_count(tally.lately_fresh, "new task")
         window = format_rough_duration(RECENT_SECONDS)
-        yield f"{format_count(tally.recent, 'failure')} in {window}, {fresh}"
+        yield f"{format_count(tally.recent, 'failure')} in {window}"
     if tally.succeeded:
         yield f"{tally.fresh:,} new {kinds or 'tasks'} succeeded since"
     if tally.elsewhere:
@@ -347,7 +337,9 @@ def _evidence(
     if tally.failed and tally.ended:
         yield f"in that time, {tally.failed:,} of {tally.ended:,} runs failed with it"
     if answer is not StillHappens.NO and tally.succeeded:
-        yield f"not sure yet: {tally.succeeded:,} of {tally.needed:,} successes needed"
+        words = f"{tally.succeeded:,} of {tally.needed:,} successes needed"
+        is_open = answer is StillHappens.UNKNOWN
+        yield f"not sure yet: {words}" if is_open else f"{words} for a no"
     if tally.ahead:
         yield f"ignored, dated in the future: {format_count(tally.ahead, 'time')}"
 

@@ -90,17 +90,17 @@ CASES: list[tuple[Errors, list[LogLine], str, str]] = [
      f"last seen 2h00m ago | {NONE_ENDED}"),
     # it goes on
     (Errors(), [begun(3, ONE), failed(2, ONE)], "yes",
-     "last seen 2m ago | 1 failure in 10m, 1 new task"
+     "last seen 2m ago | 1 failure in 10m"
      f" | {LASTED} 1 of 1 runs failed with it"),
     (Errors(), [begun(90, ONE), failed(90, ONE), failed(4, ONE), failed(2, TWO), done(1, an_id())],
-     "yes", "last seen 2m ago | 2 failures in 10m, 1 new task"
+     "yes", "last seen 2m ago | 2 failures in 10m"
      f" | 1 new mail_send succeeded since | {LASTED} 2 of 2 runs failed with it"
-     " | not sure yet: 1 of 10 successes needed"),
+     " | 1 of 10 successes needed for a no"),
     # one in five has it, so four successes since are no news
     (Errors(), [failed(30, ONE), *many(8, 10), failed(5, TWO), *many(4, 1)], "yes",
-     "last seen 5m ago | 1 failure in 10m, 1 new task"
+     "last seen 5m ago | 1 failure in 10m"
      f" | 4 new mail_send succeeded since | {LASTED} 2 of 10 runs failed with it"
-     " | not sure yet: 4 of 15 successes needed"),
+     " | 4 of 15 successes needed for a no"),
     # all of many had it, so few successes make a no; all of few does not say as much
     (Errors(), [*(failed(40 - n, an_id()) for n in range(10)), *many(3, 1)], "no (31m)",
      f"last seen 31m ago | 3 new | {LASTED} 10 of 10 runs failed with it"),
