@@ -26,6 +26,9 @@ EVIDENCE_NAME_CELLS = 10
 DEATHS_MINUTES = 120
 """Range of the graph of deaths."""
 
+STILL_CELLS = 11
+"""Width of the answer with its age, `no (23h59m)`, in cells."""
+
 SHARE_CELLS = 6
 """Cells of the bar of a cluster's share; the largest cluster fills it."""
 
@@ -67,7 +70,7 @@ def cluster_table(
         Column("CODE", 4, code, right=True, least=NARROW_COLUMNS),
         Column("ERROR", 8, error, grows=REST),
         Column("LAST", 5, last, least=NARROW_COLUMNS),
-        Column("STILL?", 8 if is_wide else 7, still),
+        Column("STILL?", STILL_CELLS, still),
     )
     head, lines = Table(columns).lines(clusters, width)
     rows = zip(clusters, lines, strict=True)
