@@ -28,7 +28,7 @@ from tui.session.place_session import PlaceSession
 from tui.task.why_waiting import reasons
 from tui.text.lines import Line, Run, cut_line, fit_text, fold_text
 from tui.text.styles import STILL_LOOKS
-from tui.text.task_fields import recipients_text
+from tui.text.task_fields import others_text, recipients_text
 from tui.text.task_list import count_runs
 from tui.text.times import format_age, format_clock, format_minutes, format_time_with_age
 
@@ -73,7 +73,7 @@ def detail_lines(
         ),
         ("due", _plain(_due_words(task, now))),
         ("error", _plain(task.error)),
-        *_cluster_rows(findings.cluster, now),
+        *_cluster_rows(findings.cluster, task, session, now),
         *((name, _plain(text)) for name, text in trash_rows(task, session.place.trash, now)),
         *_attempt_rows(findings.attempts),
         ("priority", _plain(str(task.priority) if task.priority else "")),
@@ -96,7 +96,7 @@ def brief_lines(
     error = safe_line(task.error)
     cluster: Line = ()
     if findings.cluster is not None:
-        named, now_words = (runs for _, runs in _cluster_rows(findings.cluster, now))
+        (_, named), (_, now_words) = _cluster_rows(findings.cluster, task, session, now)
         cluster = (("cluster ", "muted"), *named, ("   still? ", "muted"), *now_words)
     trash = ", ".join(f"{name} {text}" for name, text in trash_rows(task, session.place.trash, now))
     pieces = fold_text(error, width - 8)[:1] if error else []
@@ -167,11 +167,13 @@ def _size_words(parts: Sequence[Part]) -> str:
     return f"{format_bytes(known)}, {format_count(len(parts), 'part')}"
 
 
-def _cluster_rows(judged: CheckedCluster | None, now: float) -> list[tuple[str, Line]]:
+def _cluster_rows(
+    judged: CheckedCluster | None, task: Task, session: PlaceSession, now: float
+) -> list[tuple[str, Line]]:
     if judged is None:
         return []
     cluster, answer = judged
-    others = f", {format_count(cluster.count - 1, 'other')}"
+    others = f", {others_text(cluster.count - 1, task.state, session.inspector.states)}"
     last = f", last {format_clock(judged.last)}" if judged.last is not None else ""
     text = safe_line(answer.text)
     if answer.answer is StillHappens.UNKNOWN and answer.evidence:

@@ -40,7 +40,7 @@ from tui.text.lines import (
 from tui.text.log_line import log_line, shorten_ids
 from tui.text.styles import STILL_LOOKS
 from tui.text.table import Choice
-from tui.text.task_fields import task_fields
+from tui.text.task_fields import others_text, task_fields
 from tui.text.task_list import MAX_ID_CELLS, count_runs, short_id
 from tui.text.times import format_clock, format_time_with_age
 
@@ -256,8 +256,7 @@ def error_rows(details: TaskDetails, now: float) -> list[Run]:
     rows = [("error", safe_line(details.task.error).strip())]
     if details.cluster is not None:
         cluster, check = details.cluster
-        others = max(0, cluster.count - 1)
-        also = f"{others:,} {'other' if others == 1 else 'others'}"
+        also = others_text(max(0, cluster.count - 1), details.task.state, details.states)
         rows.append(("cluster", f"{details.mark}, {also}"))
         evidence = f", {check.evidence[0]}" if check.evidence else ""
         rows.append(("still?", f"{check.text}{evidence}"))

@@ -32,6 +32,13 @@ def states_name(states: Iterable[State], words: Mapping[State, str]) -> str:
     return " and ".join(state_name(words.get(state, state)) for state in sorted(states))
 
 
+def others_text(others: int, state: State, words: Mapping[State, str]) -> str:
+    """How many other tasks of a state have the same error, in the words of the store; dead ones are
+    meant where no state is named."""
+    where = "" if state is State.DEAD else f" in {state_name(words.get(state, state))}"
+    return f"{others:,} {'other' if others == 1 else 'others'}{where}"
+
+
 def is_number(text: str) -> bool:
     """True for a decimal number without a sign, as `extra` has epoch seconds."""
     return text.isascii() and text.replace(".", "", 1).isdigit()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from engine.model import ALL_RECIPIENTS_KEY, ATTEMPTS_ALLOWED_KEY, NULL_SENDER, State
 from tests.console_places import NOW
 from tests.tui.text.test_task_list import a_task
-from tui.text.task_fields import task_fields
+from tui.text.task_fields import others_text, task_fields
 
 
 def test_the_fields_of_a_task() -> None:
@@ -33,3 +35,18 @@ def test_the_fields_of_a_mail() -> None:
     rows = dict(task_fields(task._replace(recipients=(), account="ann\x1b"), {}, NOW))
     assert (rows["destination"], rows["account"]) == ("u0@far.example", "ann�")
     assert "recipients" not in rows
+
+
+@pytest.mark.parametrize(
+    ("others", "state", "text"),
+    [
+        (0, State.PENDING, "0 others in queue"),
+        (1, State.DEAD, "1 other"),
+        (3, State.DEAD, "3 others"),
+    ],
+)
+def test_tasks_with_the_same_error_are_of_a_named_state(
+    others: int, state: State, text: str
+) -> None:
+    """Of a waiting task only those that wait are counted, which is said; dead ones are usual."""
+    assert others_text(others, state, {State.PENDING: "queue"}) == text
