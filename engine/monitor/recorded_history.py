@@ -100,7 +100,9 @@ class RecordedHistory:
         for part in parts:
             rows.append(_course(part, before))
             before = part[-1] if part else before
-        return FlowSeries(*zip(*rows, strict=True))
+        waiting = (one.counts.get(State.PENDING, 0) for part in parts for one in part)
+        inward, outward, dead, backlog = zip(*rows, strict=True)
+        return FlowSeries(inward, outward, dead, backlog, max(waiting, default=None))
 
     def _whole_samples(self, since: float, until: float) -> Iterator[RecordedSample]:
         """The samples with all counts in a span, from the last one at or before it."""

@@ -111,6 +111,8 @@ class FlowSeries(NamedTuple):
     queue, and failed tasks that were removed; a smaller one counts as 0."""
     backlog: tuple[float | None, ...] = ()
     """Mean number of pending tasks."""
+    most: float | None = None
+    """Largest number of pending tasks in all that time, which no mean of a step shows."""
 
 
 class Sample(NamedTuple):
@@ -370,7 +372,9 @@ class FlowHistory:
         times = [sample.when for sample in self._samples]
         edges = [bisect_left(times, cell * length) for cell in range(last - steps + 1, last + 2)]
         parts = [self._part(times, start, end) for start, end in pairwise(edges)]
-        return FlowSeries(*zip(*parts, strict=True))
+        waiting = [one.waiting for one in self._samples[edges[0] : edges[-1]]]
+        inward, outward, dead, backlog = zip(*parts, strict=True)
+        return FlowSeries(inward, outward, dead, backlog, max(waiting, default=None))
 
     def _part(self, times: Sequence[float], start: int, end: int) -> tuple[float | None, ...]:
         inside = self._samples[start:end]

@@ -194,7 +194,7 @@ def _rates_legend(layers: Sequence[tuple[str, float | None, str]], key: str, gap
 
 def _backlog(series: FlowSeries, width: int, height: int, now: LatestFlow) -> list[Line]:
     last = _last(series.backlog, now) if now.backlog is None else now.backlog
-    known = [value for value in (*series.backlog, last) if value is not None]
+    known = [value for value in (*series.backlog, series.most, last) if value is not None]
     most = max(known, default=0.0)
     number = Figure(last).text()
     head = join_ends(

@@ -189,6 +189,15 @@ def test_a_backlog_drains_grows_or_stays() -> None:
     assert held.drain(NOW + 120).seconds == pytest.approx(80.0, 0.01)
 
 
+@pytest.mark.parametrize("steps", [10, 60, 600])
+def test_the_largest_backlog_is_the_same_for_any_number_of_steps(steps: int) -> None:
+    """A peak of a second is not averaged away."""
+    flow = FlowHistory()
+    for second in range(301):
+        flow.add(NOW + second, 0, 0, {State.PENDING: 198 if second == 150 else 40})
+    assert flow.series(NOW + 300, 600, steps).most == 198
+
+
 def test_the_sparkline_holds_still() -> None:
     """Ten cells of a minute; what was not seen is None, and only the last changes in a minute."""
     flow = a_flow(150, 100)

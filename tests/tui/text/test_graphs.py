@@ -30,6 +30,13 @@ def test_the_maximum_includes_the_present_backlog(
     assert top.split()[0] == axis
 
 
+def test_the_printed_maximum_is_that_of_the_tasks() -> None:
+    """The largest number is printed, not the largest mean of a step, which depends on the width."""
+    blank = (None,) * 2
+    series = FlowSeries(blank, blank, blank, (40.0, 175.2), most=198)
+    assert words(flow_graph(series, 60, 5)).splitlines()[0].endswith("max 198")
+
+
 def test_the_printed_rates_are_over_one_time() -> None:
     """The legend prints `in`, `out` and `died` over the time of the table, not of the last step,
     and the axis reaches the largest of them."""
