@@ -213,7 +213,7 @@ def plan_lines(counts: PlanCounts, view: PlanView, width: int) -> list[Line]:
         if warning == EXCLUDES_NEW and counts.plan.includes_suspicious:
             continue
         text += _hung(f"! {warning}", width, "warn")
-    room = max(8, width - MARGIN_CELLS - FACT_NAME_CELLS - 2)
+    room = MAX_COMMAND_LINES * max(8, width - MARGIN_CELLS - FACT_NAME_CELLS - 2)
     rows = [
         (name, fit_text(words, room).rstrip() if name == "cli" else words)
         for name, words in _facts(counts, view)
@@ -222,6 +222,9 @@ def plan_lines(counts: PlanCounts, view: PlanView, width: int) -> list[Line]:
 
 
 FACT_NAME_CELLS = 8
+
+MAX_COMMAND_LINES = 4
+"""About so many lines of the command that does the same: it may name each task."""
 
 COUNT_CELLS = 6
 """Cells for a sign and a number at the start of a line."""

@@ -180,8 +180,8 @@ class PlanScreen(ConfirmScreen):
         still = sum(one.amount for one in facts.still_failing())
         if still:
             which = f"all {still:,}" if still == facts.amount else f"{still:,} of {facts.amount:,}"
-            error = "error still happens" if still == 1 else "errors still happen"
-            return words._replace(key="Esc", does=f"and fix the cause first: {which} {error}")
+            fail = "still fails" if still == 1 else "still fail"
+            return words._replace(key="Esc", does=f"leaves: {which} {fail}, fix the cause first")
         stopped = facts.last_failure()
         if stopped is not None and words.does == "applies it":
             ago = format_rough_duration(max(0.0, self.context.clock() - stopped))

@@ -100,6 +100,7 @@ async def test_the_screen_follows_the_log(spool: Spool) -> None:
         await operator.until(lambda: row(operator).endswith("yes"))
         await operator.sees("1 failure in 10m")
         await operator.step("escape * R", PlanScreen, f"5 errors that still happen: {MARK} 5")
+        await operator.sees("next Esc leaves: 5 of 8 still fail", "--apply 8")  # at 80 columns
         await operator.step("escape c", ClustersScreen)
         await off(spool.succeeds, 3)
         await operator.sees("3 new mail_send succeeded since", "successes needed for a no")

@@ -457,6 +457,14 @@ async def test_a_plan_of_too_many_tasks_has_no_confirmation() -> None:
 YOUNG = [a_task(number)._replace(created=NOW - 60) for number in range(1, 4)]
 
 
+async def test_the_command_of_a_plan_is_whole_at_80_columns() -> None:
+    """A long command is folded, so that it can be copied to its end."""
+    place = a_place(a_memory(YOUNG), command=("spooldeck", "--root", "/srv/" + "long-name/" * 4))
+    async with an_operator(place, size=(80, 30)) as operator:
+        await operator.step("* X I", PlanScreen, "type 3 to purge 3")
+        assert "--apply 3" in operator.text
+
+
 async def test_sizes_are_those_of_the_tasks_that_it_acts_on() -> None:
     """Excluded tasks have no part in the size; without any other it is 0, with no ages."""
     async with an_operator(a_place(a_memory(YOUNG)), size=(100, 30)) as operator:
