@@ -203,13 +203,11 @@ class PaneTurns:
         self.painted_at[name] = now
         return True
 
-    def stamp(self, frame: Frame, now: float, place: str = "") -> Frame:
-        """The frame of a pane that is painted now: on a slow link with the time, and the place if
-        the pane does not name it."""
+    def stamp(self, frame: Frame, now: float) -> Frame:
+        """The frame of a pane that is painted now: on a slow link with the time."""
         if not self._is_slow:
             return frame
-        when = f"{place} {format_clock(now)}"
-        return frame._replace(right=(*frame.right, (f" {when.strip()}", "warn")))
+        return frame._replace(right=(*frame.right, (f" {format_clock(now)}", "warn")))
 
 
 class OverviewPanes:
@@ -349,7 +347,7 @@ class OverviewPanes:
             self._show_ages(parts, left_width)
         if other is not None and turns.takes(OTHER_AGES, now):
             self._show_other_ages(other, parts.reads.of(other), left_width)
-        self._show(OUTLOOK, Frame("Outlook"), outlook)
+        self._show(OUTLOOK, Frame(side_panes.title_of(data, "Outlook")), outlook)
         room, amount = frame.inside(frame.kinds) - 1, kinds_frame.amount  # below the titles
         if amount and room < int(amount):
             kinds_frame = kinds_frame._replace(amount=f"{room} of {amount}")
@@ -362,8 +360,7 @@ class OverviewPanes:
                 continue
             words = (WALL_PANES if data.is_wall else WIDE_PANES)[name].frame(data)
             words = words if past is None else words._replace(amount="")
-            place = data.selected.name if len(data.sessions) > 1 and not data.is_wall else ""
-            self._show_rows(parts, name, turns.stamp(words, now, place), pane_rows)
+            self._show_rows(parts, name, turns.stamp(words, now), pane_rows)
         if frame.is_wide:
             self._show_graphs(parts, width - frame.left_width - boxed)
         if parts.focus.pane != QUEUES and not parts.can_focus(parts.focus.pane):

@@ -205,9 +205,15 @@ def _unread_lines(data: OverviewData, width: int) -> list[Line]:
     return [cut_line(((f"  {UNKNOWN} {safe_line(why)}", "unknown"),), width)] if why else []
 
 
+def title_of(data: OverviewData, name: str) -> str:
+    """The title of a pane that shows the place under the cursor; if there are several, with it."""
+    return f"{name}: {data.selected.name}" if len(data.sessions) > 1 else name
+
+
 def _clusters_frame(data: OverviewData) -> Frame:
     amount = len(_shown_clusters(data))
-    return Frame("Clusters", "4", f"{amount}" if amount else "", (("STILL?", "muted"),))
+    name = "Clusters" if data.is_wall else title_of(data, "Clusters")
+    return Frame(name, "4", f"{amount}" if amount else "", (("STILL?", "muted"),))
 
 
 def _cluster_pane(data: OverviewData, width: int) -> PaneRows:
@@ -282,7 +288,7 @@ def _transport_pane(data: OverviewData, width: int) -> PaneRows:
 
 def _transport_frame(data: OverviewData) -> Frame:
     both = " and destinations" if data.moment.destinations else ""
-    return Frame(f"Transports{both}", "6", right=(("attempts  /min", "muted"),))
+    return Frame(title_of(data, f"Transports{both}"), "6", right=(("attempts  /min", "muted"),))
 
 
 def used_transports(sending: MailHealth | None, limit: float) -> list[TransportHealth]:
@@ -589,7 +595,7 @@ def kind_pane(data: OverviewData, width: int) -> tuple[Frame, PaneRows]:
         words = filter_language.format_term("kind", "=", kind.figures.kind)
         target = Target(keys.LIST, session.number, State.PENDING, words)
         rows.append(PaneRow(f"{session.number} {kind.figures.kind}", line, target))
-    name = "Kinds" if data.is_wall or len(data.sessions) == 1 else f"Kinds: {data.selected.name}"
+    name = "Kinds" if data.is_wall else title_of(data, "Kinds")
     frame = Frame(name, amount=f"{len(rows)}" if rows else "", right=(("last 10m", "muted"),))
     none = _unread_lines(data, width) or [(("   no tasks", "muted"),)]
     return frame, PaneRows(rows, [head] if rows else none)

@@ -42,7 +42,7 @@ def test_on_a_slow_link_one_side_pane_is_painted_after_the_other() -> None:
     assert painted(math.inf, 99.0) == []
     turns.begin(5.0, 22.0, "graph")
     assert [name for name in names if turns.takes(name, 22.0)] == ["ages", "graph"]
-    assert turns.stamp(Frame("Kinds"), 61.0, "wedged").right == ((" wedged 00:01:01Z", "warn"),)
+    assert turns.stamp(Frame("Kinds"), 61.0).right == ((" 00:01:01Z", "warn"),)
     turns.resize(["kinds"])
     assert [name for name in names if turns.takes(name, 23.0)] == ["ages", "kinds", "graph"]
     assert painted(0.0, 24.0) == [*names] and turns.stamp(Frame("Kinds"), 24.0).right == ()

@@ -619,6 +619,15 @@ async def test_a_wider_terminal_shows_more(spool: Path, monkeypatch: pytest.Monk
         await operator.until(lambda: "640 1280 1280+  ||" in operator.text)
 
 
+async def test_a_pane_about_one_of_several_places_names_it(spool: Path, empty: Path) -> None:
+    """Clusters, transports, kinds and outlook are of the place under the cursor, and say so."""
+    async with overview(disk_place(spool), disk_place(empty), size=(120, 50)) as operator:
+        panes = ("Clusters", "Transports", "Kinds", "Outlook")
+        await operator.sees(*(f"{pane}: mail.out" for pane in panes))
+        await operator.pilot.resize_terminal(200, 60)
+        await operator.sees("Transports: mail.out", "4 Clusters 3", "3 Workers")
+
+
 def test_paused_tokens_are_shown() -> None:
     """What may be sent is a line, also while it is paused."""
     line = view.tokens_line((BucketState(ALL_KINDS, 3, 5, NOW, 60, paused=True),), 80)
