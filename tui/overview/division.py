@@ -103,7 +103,7 @@ def divide_screen(width: int, height: int, needs: PaneNeeds) -> OverviewFrame:
     """Divide the lines of the screen between its panes."""
     border = pane_border(width, height)
     if not border:
-        return _divide_small_screen(width, height)
+        return _divide_small_screen(width, height, needs)
     wide = border == BOX
     wall = wide and width >= WALL_COLUMNS and height >= WALL_LINES
     # Ages and graphs give way to them: an alert that is not seen is not acted on.
@@ -155,10 +155,13 @@ def _age_lines(rows: int, free: int, border: int) -> int:
     return lines if lines >= MIN_AGE_LINES + border else 0
 
 
-def _divide_small_screen(width: int, height: int) -> OverviewFrame:
-    """Small screens: queues first, then alerts, message line and hints if they fit."""
+def _divide_small_screen(width: int, height: int, needs: PaneNeeds) -> OverviewFrame:
+    """Small screens: queues first, then alerts, message line and hints if they fit; the lines that
+    no queue needs are for more alerts."""
     height_below = height - 1
     alerts = 3 if height_below >= 14 else int(height_below >= 2)
     word, hints = int(height_below >= 5), int(height_below >= 6)
+    free = height_below - word - hints - max(1, needs.queues) - 1  # below the titles
+    alerts = max(alerts, min(needs.alerts, free))
     queues = max(0, height_below - alerts - word - hints)
     return OverviewFrame(alerts, queues, next=word, hints=hints, left_width=width)

@@ -436,7 +436,9 @@ class OverviewPanes:
         room, amount = frame.inside(frame.alerts), len(rows)
         more = f", more: {'j' if focus.pane == ALERTS else 'Tab'}"
         count = f"{room} of {amount}{more}" if room < amount else f"{amount or ''}"
-        head = () if rows else (painters.no_alerts(parts),)
+        head: tuple[Line, ...] = () if rows else (painters.no_alerts(parts),)
+        if not frame.border and 1 < room < amount:  # there is no title to say it
+            head = (((f" {room - 1} of {amount} alerts{more}", "muted"),),)
         self._show_rows(parts, ALERTS, Frame("Alerts", amount=count), PaneRows(rows, head))
         if rows and (focus.pane != ALERTS or not focus.is_chosen):
             self.rows[ALERTS].select_key(rows[0].key)  # the most urgent one, as they come in

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 
 from engine.monitor.throughput import Rates
@@ -30,7 +31,10 @@ def trail_line(host: str, environment: str, steps: Sequence[str], width: int) ->
     names = [safe_line(step) for step in steps if step]
     if width < NARROW_COLUMNS:
         name = names[-1] if names else safe_line(host)
-        return ((f" {name.rstrip('/').rpartition('/')[2] or name}", "strong"),)
+        path, number = name, ""
+        if match := re.fullmatch(r"(.*)( \(\d+/\d+\))", name):
+            path, number = match.groups()
+        return ((f" {path.rstrip('/').rpartition('/')[2] or path}{number}", "strong"),)
     word: Line = ((" ", ""), (f" {safe_line(environment)} ", "chip-error")) if environment else ()
     lead: Line = ((f" {safe_line(host)}", "strong"), *word)
     room = max(12, width - width_of(lead) - 34)

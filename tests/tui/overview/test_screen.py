@@ -686,6 +686,13 @@ def test_the_reference_screen_shows_alerts_before_ages() -> None:
         assert parts.log >= 2  # its rule and the last warning
 
 
+@each(("height", "alerts"), [(12, 4), (15, 7), (5, 1)])
+def test_a_small_screen_gives_free_lines_to_alerts(height: int, alerts: int) -> None:
+    """Four places need five lines; those that are left show alerts."""
+    parts = divide_screen(40, height, PaneNeeds(queues=4, alerts=10))
+    assert parts.alerts == alerts
+
+
 @each(("names", "expected"), [
     (0, "TOTAL"),
     (1, "TOTAL, a"),
@@ -790,6 +797,16 @@ def test_a_line_of_a_place_is_made_again_only_if_its_text_changes() -> None:
     assert " 2m " in words([line(NOW + 60)])
     assert line(NOW + 60, 100) != first
     assert words([line(NOW, 100, place._replace(counts={State.PENDING: 4}))]).split()[1] == "4"
+
+
+async def test_a_small_screen_counts_the_alerts_that_it_does_not_show(empty: Path) -> None:
+    """Without a frame whose title has it, a line says how many of all alerts are shown."""
+    tasks = [f"problem {number}" for number in range(9)]
+    figures = WholeQueueFigures(warnings=tuple(tasks))
+    place = disk_place(empty)._replace(queue_figures=lambda: figures)
+    async with an_operator(place, size=(40, 12), first=keys.OVERVIEW, early=True) as operator:
+        await operator.sees("6 of 9 alerts, more: j", "problem 5")
+        assert "problem 6" not in operator.text
 
 
 def test_the_most_urgent_alert_is_first() -> None:

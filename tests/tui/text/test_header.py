@@ -7,7 +7,7 @@ from typing import Any
 from engine.text.safe import state_name
 from tests.console_operator import words
 from tests.tables import each
-from tui.text.header import tab_line
+from tui.text.header import tab_line, trail_line
 from tui.text.styles import bracket_chips
 
 FEW, SIX = ("pending", "work", "problems"), ("pending", "work", "held", "dlq", "trash", "problems")
@@ -35,3 +35,12 @@ def test_tabs_are_never_cut(current: int) -> None:
     line = words([bracket_chips(tab_line(names, [12345] * 5, current, True, 40))])
     assert f"[{state_name(names[current])} 12,345]" in line
     assert line.count("12,345") == line.count("12")
+
+
+@each(("step", "shown"), [
+    ("/srv/d1/flowing (1/4)", "flowing (1/4)"), ("flowing (1/4)", "flowing (1/4)"),
+    ("/srv/d1/flowing", "flowing"), ("log", "log"),
+])  # fmt: skip
+def test_a_narrow_trail_is_the_name_of_its_last_step(step: str, shown: str) -> None:
+    """Of a path it is the last part; the number of the place is no path."""
+    assert words([trail_line("mx1", "", ["overview", step], 40)]).strip() == shown
