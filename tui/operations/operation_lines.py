@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from engine.model import State
 from engine.operations import controls
 from engine.operations.journal import Operation
 from engine.operations.plans import RowResult
@@ -59,6 +60,10 @@ class ListedOperation(NamedTuple):
     """Name of its place; "" where only one place is open."""
     age: float | None = None
     """Seconds since the journal was read, if that is long ago (`History.age`)."""
+    undone_by: Operation | None = None
+    """The last operation that undid tasks of it."""
+    continued_by: Operation | None = None
+    """The operation that resumed it after an interruption."""
 
     @property
     def suspended(self) -> str:
@@ -80,11 +85,13 @@ def list_operations(
     """Add to each operation of one place how many tasks later ones undid; keeps the order. `half`
     has the number of half-moved tasks by operation name."""
     back: dict[str, int] = {}
-    last: dict[str, Operation] = {}
+    last, undone_by, continued_by = (dict[str, Operation]() for _ in range(3))
     for one in sorted(operations, key=lambda one: one.started):
-        if one.intent.undoes:
-            done = controls.count_done(one, if_unknown=0)
+        if one.intent.undoes and (done := controls.count_done(one, if_unknown=0)):
             back[one.intent.undoes] = back.get(one.intent.undoes, 0) + done
+            undone_by[one.intent.undoes] = one
+        if one.intent.follows:
+            continued_by[one.intent.follows] = one
         if (name := _switched(one)) and not controls.has_control_failed(one):
             last[name] = one
     return tuple(
@@ -94,6 +101,8 @@ def list_operations(
             half.get(one.op, 0),
             name if (name := _switched(one)) and last.get(name) is one else "",
             place,
+            undone_by=undone_by.get(one.op),
+            continued_by=continued_by.get(one.op),
         )
         for one in operations
     )
@@ -134,15 +143,23 @@ def operation_state(one: ListedOperation) -> OperationState:
         return OperationState(
             "interrupted", "warn", f"{operation.open_rows - half:,} not moved{more}"
         )
+    undone_by = "" if one.undone_by is None else _when_and_who(one.undone_by)
     if back and back >= done:
-        return OperationState("undone", "muted")
+        return OperationState("undone", "muted", undone_by)
     if back:
-        return OperationState("part undone", "", f"{back:,}")
-    if why := stop_reason(operation):
-        return OperationState("stopped", "warn", f"{failed:,} not sent: {why}" if failed else why)
+        return OperationState("part undone", "", f"{back:,}, {undone_by}")
+    if one.continued_by is not None:
+        return OperationState("continued", "muted", _when_and_who(one.continued_by))
+    if (why := stop_reason(operation)) or count_unsent(one):
+        more = not_sent_text(one)
+        return OperationState("stopped", "warn", ": ".join(filter(None, (more, why))))
     if failed:
         return OperationState("failed", "warn", f"{failed:,} of them")
     return OperationState("done")
+
+
+def _when_and_who(operation: Operation) -> str:
+    return f"{format_clock(operation.started)} by {safe_line(operation.intent.who.name)}"
 
 
 def _control_state(operation: Operation) -> OperationState:
@@ -159,6 +176,29 @@ def stop_reason(operation: Operation) -> str:
     """Why a replay stopped; "" if it sent all tasks."""
     notes = (note for note in operation.notes if note.get("what") == "stopped")
     return next((str(note.get("why", "")) for note in notes), "")
+
+
+def count_unsent(one: ListedOperation) -> int:
+    """Number of tasks that a stop left as they were, and that no other operation continued."""
+    is_done_elsewhere = one.continued_by is not None or one.operation.is_running
+    return 0 if is_done_elsewhere else one.operation.counts.get(RowResult.UNAPPLIED, 0)
+
+
+def not_sent_text(one: ListedOperation) -> str:
+    """`28 not sent` of a stopped replay, `28 not applied` of another operation; "" if none."""
+    words = "not sent" if one.operation.intent.pace else RESULT_WORDS[RowResult.UNAPPLIED]
+    return f"{amount:,} {words}" if (amount := count_unsent(one)) else ""
+
+
+def may_have_run(one: ListedOperation) -> bool:
+    """True if it made tasks due of which the journal has no outcome: a worker may have run them,
+    and these cannot be undone."""
+    operation = one.operation
+    verb = VERBS.get(operation.intent.verb)
+    if verb is None or {goal for _, goal in verb.edges} != {State.PENDING}:
+        return False
+    known = sum(replay_results(operation).values()) + one.undone
+    return controls.count_done(operation) > known
 
 
 def undo_time_left(one: ListedOperation, now: float) -> Run:
@@ -332,8 +372,12 @@ def next_words(one: ListedOperation, now: float, is_wide: bool) -> Run:
     undo_text, style = undo_time_left(one, now)
     if undo_text == "-":
         return "undone", "muted"
+    if undo_text.startswith("no: ") and (more := not_sent_text(one)):
+        return more, "warn"
     if undo_text.startswith("no: "):
         return f"no undo: {undo_text[4:]}" if is_wide else undo_text, "muted"
+    if may_have_run(one):
+        return "u undo, may have run" if is_wide else "u, may have run", style
     is_part = undo_text.startswith("part ")
     word = "undo" if not is_part else "undo part" if is_wide else "part"
     return f"u {word}, {undo_text.removeprefix('part ')}", style
@@ -395,7 +439,10 @@ def _undo_words(one: ListedOperation, undo_text: str) -> str:
         return f"{key} plans to {one.way_back} {safe_line(one.switched)}"
     if undo_text.startswith("no"):
         return undo_text
-    return f"{one.undone:,} undone" if undo_text == "-" else f"{undo_text} left: u plans it"
+    if undo_text == "-":
+        return f"{one.undone:,} undone"
+    which = " for tasks that did not run" if may_have_run(one) else ""
+    return f"{undo_text} left{which}: u plans it"
 
 
 def _pace_text(operation: Operation) -> str:

@@ -321,6 +321,8 @@ class OperationsParts(RowsParts):
             return next_line("R", f"resumes the other {open_tasks}; D abandons", name, width)
         undo_text, _ = view.undo_time_left(listed, self.context.clock())
         is_final = undo_text == "-" or undo_text.startswith("no")
+        if is_final and operation.intent.verb == "retry" and (unsent := view.not_sent_text(listed)):
+            return next_line("4", f"lists the dead tasks: {unsent}, R there sends", name, width)
         if operation.is_running or is_final or undo_plans.why_no_undo(operation):
             return next_line("Enter", "shows every task of it", name, width)
         return next_line("u", "plans the undo; Enter shows every task", name, width)

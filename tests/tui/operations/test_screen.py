@@ -523,3 +523,64 @@ def test_the_text_of_an_operation_gets_the_width_of_the_others(filter: str, when
     intent, counts = Intent("purge", ANA, filter=filter), {RowResult.DONE: 40}
     line = line_of(PURGED._replace(intent=intent, counts=counts, has_images=True), 74)
     assert f"purge {filter} " in line and line.split()[0] == when
+
+
+REPLAY = Intent("retry", ANA, pace={"rate": 2.0})
+RAN = {"what": "became", "delivered": ["1"]}
+STOPPED = {"what": "stopped", "why": "F-6C57 10%"}
+
+
+def texts_of(*operations: Operation) -> list[str]:
+    """Their lines in a wide table."""
+    _, lines = view.operation_table(view.list_operations(operations), NOW, 118)
+    return [" ".join(words([line]).split()) for line in lines]
+
+
+def test_a_stopped_replay_names_the_tasks_that_it_did_not_send() -> None:
+    """Where all that was sent has run, the next step is about the rest, not about an undo."""
+    counts = {RowResult.DONE: 1, RowResult.UNAPPLIED: 28}
+    stopped = PURGED._replace(
+        intent=REPLAY, planned=29, counts=counts, has_images=True, notes=(RAN, STOPPED)
+    )
+    assert texts_of(stopped)[0].endswith("1/29 STOPPED 28 not sent")
+    (one,) = view.list_operations([stopped])
+    assert view.operation_state(one).more == "28 not sent: F-6C57 10%"
+
+
+def test_a_direct_operation_that_was_stopped_is_not_done() -> None:
+    """The tasks behind the stop of an operation without a pace are counted in its state."""
+    counts = {RowResult.DONE: 1, RowResult.UNAPPLIED: 39}
+    (one,) = view.list_operations([PURGED._replace(counts=counts, has_images=True)])
+    assert view.operation_state(one) == ("stopped", "warn", "39 not applied")
+    assert view.next_words(one, NOW, is_wide=True)[0] == "u undo, 1d00h"
+
+
+def test_a_continued_operation_names_the_other_and_promises_no_undo() -> None:
+    """Tasks that an interrupted replay had sent may have run: only its plan knows which."""
+    counts = {RowResult.DONE: 1, RowResult.UNAPPLIED: 15}
+    first = PURGED._replace(intent=REPLAY, planned=16, counts=counts, has_images=True)
+    rest = first._replace(
+        op="2",
+        started=NOW + 60,
+        planned=15,
+        counts={RowResult.DONE: 15},
+        intent=REPLAY._replace(follows="1", who=BEN),
+        notes=({"what": "became", "delivered": [*map(str, range(15))]},),
+    )
+    old, new = texts_of(first, rest)
+    assert old.endswith("replay 1/16 CONTINUED u undo, may have run")
+    assert new.endswith("replay 15 DONE no undo: all ran")
+    one, _ = view.list_operations([first, rest])
+    text = " ".join(words(view.detail_lines(one, NOW, 100)).split())
+    assert "state continued: 09:43:08Z by ben" in text
+    assert "undo 1d00h left for tasks that did not run: u plans it" in text
+
+
+def test_an_undone_operation_names_who_undid_it() -> None:
+    """The state has time and name of the undo."""
+    counts = {RowResult.DONE: 40}
+    undo = PURGED._replace(
+        op="2", started=NOW + 5, counts=counts, intent=Intent("undo", BEN, undoes="1")
+    )
+    one, _ = view.list_operations([PURGED._replace(counts=counts, has_images=True), undo])
+    assert view.operation_state(one) == ("undone", "muted", "09:42:13Z by ben")
