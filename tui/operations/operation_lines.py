@@ -230,6 +230,12 @@ def undo_time_left(one: ListedOperation, now: float) -> Run:
     return ("part " if back or ran else "") + format_minutes(seconds_left), ""
 
 
+def can_undo(one: ListedOperation, now: float) -> bool:
+    """True if a plan may undo some of it; `now` in epoch seconds UTC."""
+    text, _ = undo_time_left(one, now)
+    return text != "-" and not text.startswith("no: ")
+
+
 _FINAL = (ReplayOutcome.DELIVERED, ReplayOutcome.FAILED, ReplayOutcome.UNKNOWN, ReplayOutcome.TAKEN)
 
 

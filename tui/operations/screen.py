@@ -4,7 +4,8 @@ resume, abandon; and of one of them in full: who, why, and the result of each ro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from textual import work
@@ -21,7 +22,7 @@ from tui.confirm.action_screen import show_action
 from tui.operations import operation_lines as view
 from tui.operations import undo_plans
 from tui.operations.operation_lines import ListedOperation
-from tui.operations.undo_plans import AbandonAction, show_undo
+from tui.operations.undo_plans import AbandonAction
 from tui.plan.planning import preparing
 from tui.plan.result_rows import (
     TaskResult,
@@ -35,6 +36,7 @@ from tui.screens.console_context import READ_ONLY, ConsoleContext
 from tui.screens.edge_lines import TopLine
 from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.keyed_screen import row_bindings
+from tui.screens.message import Message
 from tui.screens.page import Page
 from tui.screens.place_foot import PlaceBox
 from tui.screens.rows_parts import Change, RowsActions, RowsParts
@@ -319,8 +321,7 @@ class OperationsParts(RowsParts):
         if view.needs_decision(operation):
             open_tasks = format_count(operation.open_rows, "task")
             return next_line("R", f"resumes the other {open_tasks}; D abandons", name, width)
-        undo_text, _ = view.undo_time_left(listed, self.context.clock())
-        is_final = undo_text == "-" or undo_text.startswith("no")
+        is_final = not view.can_undo(listed, self.context.clock())
         if is_final and operation.intent.verb == "retry" and (unsent := view.not_sent_text(listed)):
             return next_line("4", f"lists the dead tasks: {unsent}, R there sends", name, width)
         if operation.is_running or is_final or undo_plans.why_no_undo(operation):
@@ -358,15 +359,12 @@ def _open(parts: OperationsParts) -> Change:
 # Plans
 
 
-def _why_no_plan(parts: OperationsParts, other: str = "") -> str:
-    """Why there is no plan for the operation under the cursor. `other`: the verb, if it is for
-    interrupted ones only."""
+def _why_no_plan(parts: OperationsParts) -> str:
+    """Why there is no plan for the operation under the cursor."""
     if is_read_only(parts):
         return READ_ONLY
     if (selected := parts.selected) is None:
         return parts.no_row_reason("no operation here")
-    if other and not selected.operation.is_interrupted:
-        return f"nothing to {other}: not interrupted"
     works = (work for work in selected.session.operations if work.op == selected.operation.op)
     is_own = any(work.ended is None for work in works)
     return "running: Enter shows it, u there undoes" if is_own else ""
@@ -384,45 +382,75 @@ def _why_no_undo(parts: OperationsParts) -> str:
     return f"no plan: {why}" if why else ""
 
 
+def _why_no_rest(parts: OperationsParts, verb: str) -> str:
+    """Why the operation under the cursor cannot be resumed or abandoned."""
+    if (why := _why_no_plan(parts)) or parts.selected is None:
+        return why
+    is_interrupted = parts.selected.operation.is_interrupted
+    return "" if is_interrupted else f"nothing to {verb}: not interrupted"
+
+
+def _undo_label(parts: OperationsParts) -> str | None:
+    """No hint where nothing is left to undo."""
+    if (selected := parts.selected) is None or selected.listed.switched:
+        return None
+    return None if view.can_undo(selected.listed, parts.context.clock()) else ""
+
+
+def _rest_label(parts: OperationsParts) -> str | None:
+    """No hint where nothing is left to move."""
+    selected = parts.selected
+    return None if selected is not None and selected.operation.is_interrupted else ""
+
+
+async def _show_plan(
+    screen: BaseScreen,
+    placed: PlacedOperation,
+    context: ConsoleContext,
+    verb: str,
+    done: Callable[[], object] = lambda: None,
+) -> None:
+    """Open a plan for an operation as the journal has it now, or show why there is none; `done` is
+    called once it is abandoned."""
+    session, listed = placed.session, placed.operation
+    try:
+        with preparing(screen, undo_plans.plan_words(verb, listed)):
+            operation = await session.history.operation(listed.op)
+    except Unavailable as error:
+        screen.say(f"no plan: {error}")
+        return
+    if operation is None:
+        screen.say("no longer in the journal")
+    elif operation.is_running:
+        screen.say(RUNS_ELSEWHERE)
+    elif verb == "undo":
+        await undo_plans.show_undo(screen, session, context, operation)
+    elif not operation.is_interrupted:
+        screen.say(f"nothing to {verb}: not interrupted")
+    elif verb == "resume":
+        await undo_plans.show_resume(screen, session, context, operation)
+    elif screen.app.screen is screen:
+        half_moved = session.history.half_moved.get(operation.op, 0)
+        action = AbandonAction(ListedOperation(operation, half_moved=half_moved), session)
+        show_action(screen, action, session, context, done)
+
+
 def _plan(parts: OperationsParts, verb: str) -> Change:
     """Open a plan for the operation under the cursor, as the journal has it then."""
     if parts.screen.is_pasted:
         return parts.say(PASTED)
     assert parts.selected is not None  # else it is refused
-    session, listed = parts.selected.session, parts.selected.operation
+    placed = parts.selected
 
     def begin(screen: BaseScreen) -> None:
         async def prepare() -> Change:
-            try:
-                with preparing(screen, undo_plans.plan_words(verb, listed)):
-                    operation = await session.history.operation(listed.op)
-            except Unavailable as error:
-                return parts.say(f"no plan: {error}")
-            if operation is None:
-                return parts.say("no longer in the journal")
-            if operation.is_running:
-                return parts.say(RUNS_ELSEWHERE)
-            if verb == "abandon":
-                _show_abandon(parts, session, screen, operation)
-            else:
-                show = undo_plans.show_undo if verb == "undo" else undo_plans.show_resume
-                await show(screen, session, parts.context, operation)
+            await _show_plan(screen, placed, parts.context, verb, parts.start)
             return Change.NOTHING
 
         parts.screen.run("plan", prepare)
 
     parts.screen.open(begin)
     return Change.NOTHING
-
-
-def _show_abandon(
-    parts: OperationsParts, session: PlaceSession, screen: BaseScreen, operation: Operation
-) -> None:
-    if screen.app.screen is screen:
-        one = ListedOperation(operation, half_moved=session.history.half_moved.get(operation.op, 0))
-        action = AbandonAction(one, session)
-
-        show_action(screen, action, session, parts.context, parts.start)
 
 
 def _undo(parts: OperationsParts) -> Change:
@@ -470,20 +498,26 @@ ROWS: tuple[KeyRow[OperationsParts, Change], ...] = (
         _open,
         refusal=lambda parts: "" if parts.selected else parts.no_row_reason("nothing to open"),
     ),
-    KeyRow(key("plan_undo", keys.RECORDED_OPERATION), _undo, _why_no_undo, is_absent=_has_none),
-    own(
-        "go_on | R | R | resume | Act | plan to resume an interrupted operation with its remaining "
-        "rows",
-        partial(_plan, verb="resume"),
-        refusal=partial(_why_no_plan, other="resume"),
+    KeyRow(
+        key("plan_undo", keys.RECORDED_OPERATION),
+        _undo,
+        _why_no_undo,
         is_absent=_has_none,
+        label=_undo_label,
     ),
-    own(
-        "drop | D | D | abandon | Act | plan to abandon an interrupted operation: its remaining "
-        "rows stay",
-        partial(_plan, verb="abandon"),
-        refusal=partial(_why_no_plan, other="abandon"),
+    KeyRow(
+        key("go_on", keys.RECORDED_OPERATION),
+        partial(_plan, verb="resume"),
+        partial(_why_no_rest, verb="resume"),
         is_absent=_has_none,
+        label=_rest_label,
+    ),
+    KeyRow(
+        key("drop", keys.RECORDED_OPERATION),
+        partial(_plan, verb="abandon"),
+        partial(_why_no_rest, verb="abandon"),
+        is_absent=_has_none,
+        label=_rest_label,
     ),
     own(
         "suspend | S | S | resume | Act | plan to resume the transport that this operation "
@@ -565,7 +599,7 @@ def _rows_of(one: PlacedOperation, rows: OperationRows | str, width: int) -> lis
 
 
 class RecordScreen(Page):
-    """One operation, as the journal had it at opening."""
+    """One operation, as the journal had it when the screen came to the top."""
 
     KIND = keys.RECORDED_OPERATION
     BINDINGS = key_bindings(keys.RECORDED_OPERATION)
@@ -576,6 +610,7 @@ class RecordScreen(Page):
         self._session, self._one = placed
         self._opened_at = context.clock()
         self._rows: OperationRows | str = "loading ..."
+        self._message = Message(context.clock)
         self._text = LongText(id="text")
         self._body = PlaceBox(self._text)
 
@@ -607,12 +642,14 @@ class RecordScreen(Page):
         if not self.is_paintable or not width:
             return
         lines = self._lines(self.text_width)
-        self.show((), lines, self._next_line())
+        self._message.ends()
+        self.show((), lines, self._message.line or self._next_line())
         needed = {self._text: frame_border(*self.size) + len(lines)}
         self._body.stack(needed, self._text, self._session, fixed=FIXED_LINES)
         trail = (self._session.name, "operations", view.short_name(self._one.operation.op))
         self.query_one(TopLine).update_line(self._console_context, trail)
-        self.show_hints(without=self.without())
+        arm = keys.arm_hint(self._console_context.arming.is_armed)
+        self.show_hints(without=self.without(), words={"arm": arm})
 
     def go(self, target: Target) -> None:
         """Open another screen; without a place that of the operation."""
@@ -620,6 +657,21 @@ class RecordScreen(Page):
 
     def on_screen_resume(self) -> None:
         self.lay_out(self.size.width)
+        self._read_again()  # a plan that was opened from here may have changed it
+
+    @work(exclusive=True, group="record")
+    async def _read_again(self) -> None:
+        history, op = self._session.history, self._one.operation.op
+        with suppress(Unavailable):
+            await history.refresh(always=True)
+        listed = view.list_operations(history.operations, history.half_moved, self._one.place)
+        one = next((one for one in listed if one.operation.op == op), None)
+        if one is None or one.operation == self._one.operation:
+            return  # older than what is read, or the same
+        self._one, self._opened_at = one, self._console_context.clock()
+        self._placed = self._placed._replace(listed=one)
+        self._rows = await look_again(self._placed, await read_rows(self._placed))
+        self._show_again()
 
     def text_frame(self) -> Frame:
         return Frame(view.describe_operation(self._one.operation))
@@ -627,8 +679,11 @@ class RecordScreen(Page):
     def _next_line(self) -> Line:
         operation, width = self._one.operation, self.size.width
         name = view.short_name(operation.op)
-        undo_text, _ = view.undo_time_left(self._one, self._console_context.clock())
-        if undo_text == "-" or undo_text.startswith("no") or "plan_undo" in self.without():
+        without = self.without()
+        if "go_on" not in without:
+            does = f"resumes the other {format_count(operation.open_rows, 'task')}; D abandons"
+            return next_line("R", does, name, width)
+        if "plan_undo" in without:
             return next_line("Esc", "goes back to the operations", name, width)
         return next_line("u", "plans the undo", name, width)
 
@@ -640,11 +695,35 @@ class RecordScreen(Page):
         return lines + _rows_of(self._placed, self._rows, width)
 
     def without(self) -> set[str]:
-        return {"plan_undo"} if self._console_context.arming.read_only else set()
+        context, operation = self._console_context, self._one.operation
+        if context.arming.read_only:
+            return {"plan_undo", "go_on", "drop", "arm"}
+        none = set[str]() if view.needs_decision(operation) else {"go_on", "drop"}
+        return none if view.can_undo(self._one, context.clock()) else none | {"plan_undo"}
+
+    def say(self, text: str, style: str = "warn") -> None:
+        self._message.say(text, style)
+        self.lay_out(self.size.width)
+
+    def action_arm(self) -> None:
+        self.say(PASTED if self.is_pasted else self._console_context.arming.toggle())
+
+    def action_plan_undo(self) -> None:
+        self._plan("undo")
+
+    def action_go_on(self) -> None:
+        self._plan("resume")
+
+    def action_drop(self) -> None:
+        self._plan("abandon")
 
     @work(exclusive=True, group="plan")
-    async def action_plan_undo(self) -> None:
-        await show_undo(self, self._session, self._console_context, self._one.operation)
+    async def _plan(self, verb: str) -> None:
+        context = self._console_context
+        if self.is_pasted or context.arming.read_only:
+            self.say(PASTED if self.is_pasted else READ_ONLY)
+        else:
+            await _show_plan(self, self._placed, context, verb)
 
     def copies(self) -> tuple[Copy, ...]:
         lines = self._lines(100)

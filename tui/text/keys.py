@@ -131,6 +131,10 @@ to | tab | Tab | to whom | Act | trial | change the recipient address
 pace | p | p | rate | Act | plan | set the rate, the canary and the stop rules
 plan_undo | u | u | undo | Act | record | plan to undo it: shows which tasks
     can be restored, writes nothing
+go_on | R | R | resume | Act | record | plan to resume an interrupted operation with its remaining
+    rows
+drop | D | D | abandon | Act | record | plan to abandon an interrupted operation: its remaining
+    rows stay
 operations | u | u | operations | Act | plan shared +minor | operations: who did what; undo
 operations | u | u | - | Act | problems | operations: who did what; undo
 unlock | U | U | unlock | Act | shared | lock holder, and a plan to free the lock
@@ -144,8 +148,8 @@ plan('release') | L | L | release | Act | lock | plan to run an active task with
 plan('kill') | K | K | kill | Act | lock | plan to mark an active task without a worker as dead
 note | # | # | note | Act | shared +minor | write a note on the task; a purge excludes tasks with
     notes
-arm | ! | ! | arm | Act | shared lock plan drop worker suspend trial
-    control | arm writes (15 min, extends on use); again: disarm
+arm | ! | ! | arm | Act | shared lock plan drop worker suspend trial control
+    record | arm writes (15 min, extends on use); again: disarm
 yes | y | y | apply | Act | plan | apply a plan for one task that asks for no count
 digit | DIGITS | 0-9 | type the count | Act | plan +key | confirm the plan by typing its count; the
     last digit applies it

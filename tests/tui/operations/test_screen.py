@@ -84,11 +84,11 @@ async def operations(place: Place, *texts: str, **fields: Any) -> AsyncIterator[
         yield operator
 
 
-def grey_keys(operator: ConsoleOperator) -> set[str]:
-    """The keys that are refused for the operation under the cursor."""
+def hinted_keys(operator: ConsoleOperator) -> set[str]:
+    """The keys that the hints name for the operation under the cursor, but those that are grey."""
     screen = operator.console.screen
     assert isinstance(screen, OperationsScreen)
-    return {hint.shown for hint in hints_of(ROWS, screen.parts) if hint.is_refused}
+    return {hint.shown for hint in hints_of(ROWS, screen.parts) if not hint.is_refused}
 
 
 # ---- the list
@@ -116,9 +116,11 @@ async def test_all_operations_are_listed(place: Place, dead: list[Task]) -> None
             await operator.step(f"g j {key_of('plan_undo')}", elsewhere)
             await operator.step("g j R", "nothing to resume: not interrupted")
             await operator.step("g j D", "nothing to abandon: not interrupted")
-            assert grey_keys(operator) == {"u", "R", "D"}
+            await operator.until(lambda: not hinted_keys(operator) & {"u", "R", "D"})
             await operator.press("g")
-            await operator.until(lambda: not grey_keys(operator))
+            await operator.until(lambda: hinted_keys(operator) >= {"u", "R", "D"})
+            await operator.press("G")
+            await operator.until(lambda: hinted_keys(operator) & {"u", "R", "D"} == {"u"})
     finally:
         running.__exit__(None, None, None)
 
@@ -435,6 +437,23 @@ async def test_an_interrupted_operation_is_gone_on_with(
     assert not await off(lambda: list(Path(place.root, "queue/.spooldeck").glob("D.*")))
     follows = [one.intent.follows for one in await off(kept(place).operations) if one.op != op]
     assert follows == [op] * bool(left)
+
+
+async def test_an_interrupted_operation_is_finished_from_its_details(place: Place) -> None:
+    """The details have the keys of the row: R resumes it, D abandons it, and its state follows."""
+    op = await off(interrupt, place, 8, 3)
+    async with operations(place, "3/8 INTERRUPTED") as operator:
+        await operator.opens(RecordScreen, "enter")
+        await operator.sees("next R resumes the other 5 tasks; D abandons", "R resume D abandon")
+        await operator.step("!", "[OBSERVE]")
+        await operator.step("!", "ARMED for 15 minutes")
+        await operator.step("R", PlanScreen, "REPLAY 5 TASKS")
+        await operator.opens(RecordScreen, "escape")
+        await operator.step("D", ActionScreen, "5 tasks not moved: unchanged")
+        await operator.opens(RecordScreen, "y")
+        await operator.until(lambda: is_over(operator, op))
+        await operator.until(lambda: "R resume" not in operator.page)
+        await operator.step("R", "nothing to resume: not interrupted")
 
 
 async def test_a_plan_names_states_as_the_tabs_do(place: Place) -> None:
