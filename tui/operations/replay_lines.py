@@ -250,7 +250,8 @@ def counts_line(view: OperationView, width: int) -> Line:
     some = [count for count in listed if count.amount] or listed[:1]
     total = sum(count.amount for count in view.counts)
     exact = total == view.planned
-    equals = f" = {total:,}" + ("" if exact else f", NOT {view.planned:,} planned")
+    equals = "" if exact and len(some) == 1 else f" = {total:,}"
+    equals += "" if exact else f", NOT {view.planned:,} planned"
     if view.ended is not None:
         plus = [(" + " * bool(at) + f"{n.amount:,} {n.name}", n.style) for at, n in enumerate(some)]
         return cut_line((("   ", ""), *plus, (equals, "strong" if exact else "error")), width)
@@ -258,7 +259,7 @@ def counts_line(view: OperationView, width: int) -> Line:
     for count in listed:
         style = count.style if count.amount else "muted"
         runs.append((f"{count.amount:,} {count.name}   ", style))
-    figures = " + ".join(f"{count.amount:,}" for count in listed if count.amount)
+    figures = " + ".join(f"{count.amount:,}" for count in some) if equals else ""
     right: Line = ((figures + equals, "muted" if exact else "error"), ("   ", ""))
     if exact and width_of((*runs, *right)) >= width:
         return cut_line(tuple(runs), width)

@@ -4,13 +4,22 @@ meanwhile."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
+from engine.model import State
+from engine.replay.outcomes import ReplayOutcome
 from engine.replay.progress import Phase
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_time
 from engine.verbs import VERBS
 from tui.operations import replay_lines as view
+from tui.operations.operation_lines import (
+    ListedOperation,
+    can_undo,
+    list_operations,
+    operation_state,
+)
 from tui.operations.replay_lines import FLOW_SECONDS, SPARKLINE_CELLS
 from tui.operations.worker_lines import format_seconds
 from tui.plan.plan_lines import MAX_LISTED_TASKS
@@ -24,12 +33,19 @@ from tui.session.running_operations import RunningOperation, describe_result
 from tui.text.frames import Frame
 from tui.text.graphs import graph_steps
 from tui.text.hints import next_line
-from tui.text.lines import Line
+from tui.text.lines import Line, Run
 from tui.text.table import Choice, ShownRows
 from tui.text.times import format_clock
 
 REPAINT_SECONDS = 1.0
 """Seconds between two repaints while it runs, on every link."""
+
+_NEEDS_ACTION: Mapping[str, str] = {
+    ReplayOutcome.FAILED: "failed task",
+    "refused": "refused task",
+    ReplayOutcome.UNKNOWN: "task without an outcome",
+}
+"""Results that an operator looks into, and what such a task is called."""
 
 WAIT_BEFORE_SECONDS = 5.0
 """Seconds after the start for which the waiting time is not yet changed by the operation."""
@@ -76,10 +92,21 @@ class RunningParts(RowsParts):
         return Change.ROWS
 
     @property
+    def _listed(self) -> ListedOperation | None:
+        """It as the journal has it, with what later operations undid; None while it runs."""
+        if self.work.ended is None:
+            return None
+        op, known = self.work.op, self.session.history.operations
+        its = [one for one in known if op in (one.op, one.intent.undoes, one.intent.follows)]
+        return next((one for one in list_operations(its) if one.operation.op == op), None)
+
+    @property
     def is_undoable(self) -> bool:
-        """True if a task that it changed has not run since."""
+        """True if a task that it changed has not run since, and was not restored."""
         work = self.work
         if not work.op or not VERBS[work.plan.verb].is_undoable:
+            return False
+        if (one := self._listed) is not None and not can_undo(one, self.context.clock()):
             return False
         if work.progress is None:
             return work.report is not None and bool(work.report.done)
@@ -87,7 +114,12 @@ class RunningParts(RowsParts):
 
     @property
     def _view(self) -> view.OperationView:
-        return view.operation_view(self.work, self.session.inspector.states, self.context.clock())
+        now = view.operation_view(self.work, self.session.inspector.states, self.context.clock())
+        if (one := self._listed) is None or not one.undone:
+            return now
+        word, _, more = operation_state(one)
+        undone: Run = (f"{word}: {more}", "")
+        return now._replace(state=(word.upper(), "muted"), reasons=(*now.reasons, undone))
 
     def say(self, text: str, style: str = "warn") -> Change:
         """Show a message, but not the result of this operation, which is on the screen."""
@@ -150,8 +182,8 @@ class RunningParts(RowsParts):
         return Frame(title, right=started)
 
     def flow_frame(self) -> Frame:
-        """The place, while it runs or ran."""
-        when = "while it runs" if self.work.ended is None else "while it ran"
+        """The place, while it runs or since it began."""
+        when = "while it runs" if self.work.ended is None else "since it began"
         frame = Frame(f"{safe_line(self.session.name)} {when}", right=(("last 10m", "muted"),))
         return frame.marked(why) if (why := self.why_old) else frame
 
@@ -167,14 +199,18 @@ class RunningParts(RowsParts):
             return "Space", "continues, s stops"
         if progress is not None and progress.phase is Phase.PAUSED:
             return "Space", "resumes, s stops"
-        if now.tasks and now.tasks[0].is_problem and now.tasks[0].result not in ("gone", "skipped"):
+        if now.tasks and (what := _NEEDS_ACTION.get(now.tasks[0].result)):
             others = "" if progress is None else "; c shows other clusters"
-            return "Enter", f"shows the failed task{others}"
+            return "Enter", f"shows the {what}{others}"
         if work_hint := self.session.worker_hint(self.work.plan.verb):
             return "", work_hint
         if self.work.ended is None:
             return "Esc", "leaves; it continues in the background"
-        return ("u", "plans the undo") if self.is_undoable else ("Esc", "goes back")
+        left = self.session.inspector.latest.counts.get(State.DEAD, 0)
+        rest = f"{format_count(left, 'dead task')} left"
+        if self.is_undoable:
+            return "u", f"plans the undo{f'; 4 lists {rest}' if left else ''}"
+        return ("c", f"groups {rest}") if left and progress is not None else ("Esc", "goes back")
 
     def copies(self) -> tuple[Copy, ...]:
         now = self._view

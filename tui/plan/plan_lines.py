@@ -376,9 +376,10 @@ def result_lines(
     for amount, word, why, style in counts:
         text += _count_lines(amount, word + why, width, style) if amount else []
     some = " + ".join(f"{amount:,} {word}" for amount, word, *_ in counts if amount)
-    if planned == report.accounted:
+    is_exact = planned == report.accounted
+    if is_exact and sum(bool(amount) for amount, *_ in counts) != 1:
         text += _hung(f"{some or '0'} = {planned:,}", width, "")
-    else:
+    elif not is_exact:
         text += _hung(f"{some or '0'} of {planned:,}: NOT all accounted for", width, "error")
     if not report.is_exact:
         text += _hung(requests_text(report), width, "warn")

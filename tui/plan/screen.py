@@ -262,7 +262,7 @@ class PlanScreen(ConfirmScreen):
             is_wrong = self.report.failed or self.report.trouble
             word, look = ("done in part", "warn") if is_wrong else ("done", "ok")
             word, look = (word, look) if self.report.done else ("nothing was done", "error")
-            return ((f" {word}: ", look), ("Esc", "key"), (" closes", ""))
+            return ((f" {word}", look),)
         if self._run is not None:
             return ((" applying ... Esc leaves, it continues", "strong"),)
         if self.facts.counts is None:

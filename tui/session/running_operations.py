@@ -404,7 +404,7 @@ def describe_result(work: RunningOperation) -> str:
             **{"refused": progress.refused, "undone": progress.pulled_back},
             **{"excluded": progress.excluded, "not run yet": tally.unsettled, "not sent": unsent},
         }
-    words = " + ".join(f"{amount:,} {name}" for name, amount in counts.items() if amount)
+    amounts = [f"{amount:,} {name}" for name, amount in counts.items() if amount]
+    words = " + ".join(amounts) + f" = {sum(counts.values()):,}" * (len(amounts) > 1)
     trouble = f"; {safe_line(report.trouble)}" if report.trouble and progress is None else ""
-    total = sum(counts.values())
-    return f"{work.words.name} {state}: {words or 'nothing'} = {total:,}; u shows it{trouble}"
+    return f"{work.words.name} {state}: {words or 'nothing'}; u shows it{trouble}"

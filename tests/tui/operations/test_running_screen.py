@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
+from engine.live.inspector import Inspector
 from engine.model import State, Task
 from engine.operations import plans
 from engine.operations.execute import Report
 from engine.operations.journal import Intent, Journal
 from engine.operations.plans import Plan, Row, freeze_plan
 from engine.places.place import Place
-from engine.replay.progress import Phase, ReplayProgress
+from engine.replay.progress import Phase, ReplayProgress, TaskProgress
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from engine.verbs import VERBS
 from tests import pseudo_terminals
@@ -196,7 +197,7 @@ async def test_waiting_tasks_are_pulled_back(place: Place) -> None:
     async with replaying(place, ONE, sent=1) as (operator, _):
         plan = ("paused; applying this plan stops it", "y to undo")
         await operator.step(key_of("plan_undo"), PlanScreen, *plan)
-        await operator.step("y", "1 undone", "1 undone = 1")
+        await operator.step("y", "1 undone")
         rest = "1 undone + 11 not sent (still in DLQ) = 12"
         await operator.step("escape", ReplayScreen, "STOPPED", rest)
     assert sorted(path.name for path in (Path(place.root) / "queue/dlq").iterdir()) == before
@@ -225,9 +226,26 @@ async def test_a_result_has_all_its_tasks_before_the_graph(place: Place) -> None
     async with replaying(place, AT_ONCE, armed=False, size=(120, 34), sent=12) as (operator, work):
         await operator.sees("while it runs", "backlog 16 max 16", "w do not wait")
         await operator.press("w")
-        await operator.sees("Results 12", "while it ran")
+        await operator.sees("Results 12", "since it began")
         ids = [short_id(row.id) for row in work.plan.rows]
         await operator.until(lambda: all(id in operator.text for id in ids))
+
+
+async def test_a_result_ends_in_its_next_step_until_it_is_undone(place: Place) -> None:
+    """A purge without a failure offers its undo and names what is left; once undone, its screen has
+    who undid it and when."""
+    dead = await off(seen, place, State.DEAD)
+    async with an_operator(place, clock=clock, size=(100, 30)) as operator:
+        session = operator.console.navigator.session
+        work = started(operator, "purge", dead[:5])
+        await operator.sees("DONE 5/5 100%", "next u plans the undo; 4 lists 7 dead tasks left")
+        assert "5 purged =" not in operator.text
+        await operator.step("u", PlanScreen, "UNDO 5 TASKS")
+        await operator.step("5", "result", "5 undone")
+        assert "5 undone =" not in operator.text and "Esc closes" not in operator.text
+        await session.history.refresh(always=True)
+        operator.console.navigator.goto(Target(keys.RUNNING_OPERATION, id=work.op))
+        await operator.sees("UNDONE 5/5 100%", "undone: 09:4", "Z by ana", "next Esc goes back")
 
 
 async def test_a_replay_that_is_over_takes_nothing_back(place: Place) -> None:
@@ -276,7 +294,7 @@ async def test_a_plain_operation_has_the_same_screen(place: Place) -> None:
         await operator.opens(TaskScreen, "enter")
 
         work = started(operator, "release", await off(seen, place, State.HELD))
-        await operator.sees("RELEASE 3 TASKS", "DONE 3/3 100%", "3 released = 3")
+        await operator.sees("RELEASE 3 TASKS", "DONE 3/3 100%", "3 released")
         assert work.share == 1.0
         operator.console.navigator.goto(Target(keys.OPERATIONS))
         await operator.opens(OperationsScreen)
@@ -295,7 +313,7 @@ async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place:
     await off(folder.write_text, "")
     async with replaying(place, AT_ONCE, armed=False, sent=0) as (operator, work):
         await operator.until(lambda: work.ended is not None)
-        await operator.sees("the journal in", "12 not sent (still in DLQ) = 12")
+        await operator.sees("the journal in", "12 not sent (still in DLQ)")
     assert work.report is not None and work.report.accounted == 12
     assert len(await off(seen, place, State.DEAD)) == 12
 
@@ -509,3 +527,23 @@ def test_the_clusters_are_opened_on_the_one_that_stopped_it() -> None:
     (target,) = operator.screen.targets
     number = operator.parts.session.number
     assert target == Target(keys.CLUSTERS, place=number, state=State.DEAD, id="F-0A1B")
+
+
+@each(
+    ("result", "step"),
+    [
+        ("delivered", "next c groups 3 dead tasks left"),
+        ("failed", "next Enter shows the failed task; c shows other clusters"),
+        ("unknown", "next Enter shows the task without an outcome; c shows other clusters"),
+    ],
+)
+def test_a_result_leads_to_what_went_wrong_or_is_left(
+    monkeypatch: pytest.MonkeyPatch, result: str, step: str
+) -> None:
+    """After a replay without a failure the next step is the dead tasks that are left."""
+    results = (TaskProgress(NOW, "1", result, ""),)
+    work = NotedOperation(ReplayProgress(Phase.OVER, planned=1, results=results), NOW)
+    parts = Operator(work, armed=True).parts
+    latest = parts.session.inspector.latest._replace(counts={State.DEAD: 3})
+    monkeypatch.setattr(Inspector, "latest", latest)
+    assert " ".join(words([parts.next_step(100)]).split()) == step
