@@ -44,6 +44,14 @@ SCHEDULE_CONTROL = "schedule"
 """The control that changes the schedule that is its target; no store has it. Its values are those
 of `engine.places.schedules.SCHEDULE_VERBS`, and `undo`."""
 
+UNLOCK_CONTROL = "unlock"
+"""The control that takes a lock from its holder, the process that is its target; no store has it.
+Its answer has the signals."""
+
+START_WORKER_CONTROL, STOP_WORKER_CONTROL = "start worker", "stop worker"
+"""The controls that start a worker, and stop the process that is their target; no store has them.
+"""
+
 SWITCHES: Mapping[str, tuple[str, str, str]] = {
     TRANSPORT_CONTROL: (SUSPENDED, "suspend", "resume"),
     DESTINATION_CONTROL: ("blocked", "block", "unblock"),
@@ -298,6 +306,8 @@ def run_journaled_action(
     order: Order,
     act: Callable[[JournalWriter], str],
     clock: Callable[[], float],
+    *,
+    refusals: tuple[type[Exception], ...] = (StoreError, OSError),
 ) -> ControlResult:
     """Write the intent to the journal, call `act`, and write down its answer. Uses no store.
 
@@ -306,7 +316,7 @@ def run_journaled_action(
     Raises:
         Unavailable: the intent cannot be written, and nothing was done.
         EffectUnknown: raised by `act`; the journal has no result then, as after a crash.
-        StoreError, OSError: raised by `act`, which then has done nothing."""
+        One of `refusals`: raised by `act`, which then has done nothing."""
     values = {"control": order.name, "target": order.target, "value": order.value}
     intent = intent._replace(verb=CONTROL_VERB, values={**values, "before": order.before or ""})
     with closing(journal.begin(intent, Plan(CONTROL_VERB, (), clock()))) as writer:
@@ -314,7 +324,7 @@ def run_journaled_action(
             answer = act(writer)
         except EffectUnknown:
             raise
-        except (StoreError, OSError) as error:
+        except refusals as error:
             with suppress(Unavailable):  # report the first error, not this one
                 _write_result(writer, REFUSED_NOTE, error_text(error))
             raise
@@ -324,6 +334,35 @@ def run_journaled_action(
         except Unavailable as error:
             trouble = str(error)  # the control was done: only its record is missing
         return ControlResult(answer, writer.op, trouble)
+
+
+def run_recorded_action(
+    journal: Journal | None,
+    intent: Intent,
+    order: Order,
+    act: Callable[[], str],
+    clock: Callable[[], float],
+    *,
+    refusals: tuple[type[Exception], ...] = (StoreError, OSError),
+) -> ControlResult:
+    """As `run_journaled_action`, but `act` is called also if the intent cannot be written: a full
+    disk must not keep an operator from freeing a lock. The result has that as its `trouble`."""
+    has_begun = False
+
+    def begin(_: JournalWriter) -> str:
+        nonlocal has_begun
+        has_begun = True
+        return act()
+
+    trouble = ""
+    if journal is not None:
+        try:
+            return run_journaled_action(journal, intent, order, begin, clock, refusals=refusals)
+        except Unavailable as error:
+            if has_begun:
+                raise
+            trouble = str(error)
+    return ControlResult(act(), "", trouble)
 
 
 def _write_result(writer: JournalWriter, what: str, words: str) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from engine.model import State, Verdict
+from engine.operations import controls
+from engine.operations.journal import Intent
 from engine.text.figure import Figure
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
@@ -133,9 +135,21 @@ class WorkerAction(Action):
         return words
 
     async def apply(self, reason: str) -> Run:
-        worker = self._session.worker
-        act = worker.start if self._stops is None else worker.stop
-        return await asyncio.to_thread(act), "ok"
+        session, worker = self._session, self._session.worker
+        if self._stops is None:
+            act, ends = worker.start, "" if self._ends is None else f"(ends PID {self._ends})"
+            order = controls.Order(controls.START_WORKER_CONTROL, value=ends)
+        else:
+            act, order = (
+                worker.stop,
+                controls.Order(controls.STOP_WORKER_CONTROL, f"PID {self._stops}"),
+            )
+        intent = Intent(controls.CONTROL_VERB, session.place.who, reason)
+        run = partial(controls.run_recorded_action, session.place.journal, intent, order)
+        done = await asyncio.to_thread(run, act, session.clock)
+        if done.trouble:
+            return f"{done.answer}; not recorded: {safe_line(done.trouble)}", "warn"
+        return done.answer, "ok"
 
 
 class WorkersParts(RowsParts):

@@ -142,6 +142,23 @@ def test_a_change_outside_of_the_store_is_recorded_in_the_same_way(journal: Jour
     assert controls.undo_refusal(operation.intent.values) == text
 
 
+def test_an_action_is_done_also_if_it_cannot_be_recorded(journal: Journal) -> None:
+    """A journal that cannot be written is named in the result; a refusal of the act is recorded."""
+    order, busy = Order(controls.UNLOCK_CONTROL, "PID 4711"), KeyError("busy")
+
+    def refuse() -> str:
+        raise busy
+
+    with pytest.raises(KeyError):
+        controls.run_recorded_action(journal, US, order, refuse, clock, refusals=(KeyError,))
+    (refused,) = journal.operations()
+    assert outcome(refused) == ("'busy'", True)
+    broken = Journal("/dev/null/journal", "", clock)
+    done = controls.run_recorded_action(broken, US, order, lambda: "SIGTERM", clock)
+    assert (done.answer, done.op) == ("SIGTERM", "") and "cannot be written" in done.trouble
+    assert controls.run_recorded_action(None, US, order, lambda: "ok", clock).trouble == ""
+
+
 class Dying(MemoryStore):
     """A store whose process ends in the middle of a control."""
 

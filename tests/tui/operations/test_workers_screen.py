@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from engine.locks.token_buckets import BucketState
 from engine.model import STALLED_KEY, WAITS_KEY, ConnectedWorker, Lease, State, Task
 from engine.monitor.latency import KindFigures
 from engine.monitor.run_forecast import ExpectedStart
+from engine.operations import controls
 from engine.places.place import (
     NO_WORKER,
     GroupFacts,
@@ -37,12 +39,15 @@ from tests.console_places import (
     a_stuck_lock,
     a_task,
     free,
+    make_spool,
 )
+from tests.journaled_places import a_journaled_place, kept
 from tests.tables import each
 from tests.tui.drawn_screens import AT_WORK
 from tui.confirm.action_screen import ActionScreen
 from tui.locks.screen import LockScreen
 from tui.operations import worker_lines as view
+from tui.operations.operation_lines import describe_operation
 from tui.operations.workers_screen import WorkersScreen
 from tui.overview.screen import OverviewScreen
 from tui.screens.console_context import READ_ONLY
@@ -477,3 +482,33 @@ async def test_the_expected_start_of_a_task_of_a_server() -> None:
             facts.append(found)
             start = (await outlook(live, late, NOW + len(facts))).start
             assert start is not None and (start.when, start.unknown) == (None, why)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_a_worker_started_or_stopped_here_is_an_operation(
+    tmp_path: Path, broken: bool
+) -> None:
+    """The journal has who started and stopped it; without a journal both are done, and say so."""
+    make_spool(tmp_path, [])
+    place = a_journaled_place(tmp_path)._replace(worker_command=("sleep", "60"), lock=free)
+    folder = Path(kept(place).folder)
+    if broken:
+        await asyncio.to_thread(folder.parent.mkdir, parents=True, exist_ok=True)
+        await asyncio.to_thread(folder.write_text, "")
+    more = "not recorded: the journal in" if broken else "worker"
+    async with workers(place, clock=None, size=(200, 30)) as operator:
+        session = operator.console.navigator.session
+        await operator.opens(ActionScreen, "W")
+        await operator.opens(WorkersScreen, "y")
+        await operator.until(lambda: session.worker.pid is not None)
+        pid = session.worker.pid
+        await operator.sees(f"worker started, PID {pid}", more)
+        await operator.opens(ActionScreen, "W")
+        await operator.opens(WorkersScreen, "y")
+        await operator.sees(f"worker PID {pid} got SIGTERM", more)
+    if not broken:
+        both = await asyncio.to_thread(kept(place).operations)
+        start, stop = sorted(both, key=describe_operation)
+        assert describe_operation(start) == "start worker"
+        assert describe_operation(stop) == f"stop worker PID {pid}"
+        assert controls.control_outcome(start) == f"worker started, PID {pid}; W stops it"

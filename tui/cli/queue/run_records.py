@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -19,6 +20,24 @@ if TYPE_CHECKING:
 
 _PRINTED = frozenset({"WARN", "ERROR", "ALERT"})
 """Levels of the lines that are printed."""
+
+
+def record_start(setup: Setup) -> None:
+    """Record in the journal that an operator started this worker on a terminal. One without a
+    terminal belongs to a service, or to a console, which records it itself."""
+    if not os.isatty(0):  # False also if it is closed, where `sys.stdin` is None
+        return
+    from engine.operations import controls  # loads the journal
+    from engine.operations.journal import Intent
+
+    intent = Intent(controls.CONTROL_VERB, setup.current_user())
+    order, answer = (
+        controls.Order(controls.START_WORKER_CONTROL),
+        f"PID {os.getpid()}, on a terminal",
+    )
+    done = controls.run_recorded_action(setup.journal(), intent, order, lambda: answer, time.time)
+    if done.trouble:
+        print_error(f"not recorded: {safe_line(done.trouble)}")
 
 
 class RunRecords:

@@ -35,7 +35,7 @@ from engine.work.handlers import Handler
 from engine.work.services import WorkerServices
 from engine.work.worker import WorkerResult
 from tui.cli.queue.deliver_handlers import deliver_handlers
-from tui.cli.queue.run_records import RunRecords, print_run
+from tui.cli.queue.run_records import RunRecords, print_run, record_start
 from tui.text.task_row import added_line
 
 FORMAT = "bullmq"
@@ -84,6 +84,7 @@ def run_worker(
     with ExitStack() as stack:
         store = stack.enter_context(closing(BullmqStore(place)))
         _print_connected(store)
+        record_start(setup)
         services = RunRecords(setup, prints=True).services()
         services = services._replace(
             limits=setup.token_buckets(),

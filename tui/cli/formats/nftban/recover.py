@@ -24,6 +24,9 @@ from engine.locks.queue_lock import PidLock
 from engine.model import LockEvidence, Problem, State, Task, Verdict
 from engine.monitor import prometheus
 from engine.monitor.metrics_check import LAST_RUN
+from engine.operations import controls
+from engine.operations.journal import Intent
+from engine.store import StoreError
 from engine.system import files
 from engine.system.command_errors import EX_IOERR, print_error
 from engine.text.error_text import error_text
@@ -95,14 +98,7 @@ def _recover(setup: Setup, store: NftbanStore, options: RecoverOptions) -> int:
     if is_stuck and not (options.yes or _confirm_pid(evidence, can_ask=options.can_ask)):
         return NOT_TAKEN
     setup.make_folders()
-    if is_stuck:
-        lock = take_stuck_lock(setup, store, evidence, _say)
-    else:
-        limit = setup.queue.stuck_threshold
-        lock = queue_lock.acquire_lock(setup.lock_path, limit, seen=evidence.identity)
-    if evidence.verdict is not Verdict.FREE:
-        _say("the lock is taken over")
-    with lock:
+    with _take_lock(setup, store, evidence) as lock:
         _recover_tasks(setup, store, lock, options.hold)
         forget_alert(setup)
         unrecovered = list(_unrecovered(store))
@@ -110,6 +106,45 @@ def _recover(setup: Setup, store: NftbanStore, options: RecoverOptions) -> int:
     for words in unrecovered:
         print_error(words)
     return EX_IOERR if unrecovered else DONE
+
+
+def _take_lock(setup: Setup, store: NftbanStore, evidence: LockEvidence) -> PidLock:
+    """Take a lock that is not held. Unless it is free, this is an operation in the journal, but is
+    done also if the journal cannot be written."""
+    limit, steps, locks = setup.queue.stuck_threshold, list[str](), list[PidLock]()
+    user = setup.current_user()
+
+    def say(text: str) -> None:
+        steps.append(text)
+        _say(text)
+
+    def take() -> str:
+        if evidence.verdict is Verdict.STUCK:
+            locks.append(take_stuck_lock(setup, store, evidence, say, by=user.name))
+        else:
+            seen = evidence.identity
+            locks.append(queue_lock.acquire_lock(setup.lock_path, limit, seen=seen))
+        if evidence.verdict is not Verdict.FREE:
+            say("the lock is taken over")
+        return "; ".join(steps)
+
+    if evidence.verdict is Verdict.FREE:
+        take()
+    else:
+        target = "" if evidence.pid is None else f"PID {evidence.pid}"
+        order = controls.Order(controls.UNLOCK_CONTROL, target)
+        intent = Intent(controls.CONTROL_VERB, user, scope=evidence.reason)
+        done = controls.run_recorded_action(
+            setup.journal(),
+            intent,
+            order,
+            take,
+            time.time,
+            refusals=(queue_lock.LockBusy, lock_breaker.UnsafeToSignal, StoreError, OSError),
+        )
+        if done.trouble:
+            print_error(f"not recorded: {safe_line(done.trouble)}")
+    return locks[0]
 
 
 def describe_lock(evidence: LockEvidence) -> str:
@@ -230,9 +265,14 @@ def _say(text: str) -> None:
 
 
 def take_stuck_lock(
-    setup: Setup, store: NftbanStore, evidence: LockEvidence, say: Callable[[str], None]
+    setup: Setup,
+    store: NftbanStore,
+    evidence: LockEvidence,
+    say: Callable[[str], None],
+    by: str = "",
 ) -> PidLock:
-    """Take a stuck lock by ending its holder; log and count it.
+    """Take a stuck lock by ending its holder; log and count it. `by`: the operator who does it; ""
+    for a worker that met it.
 
     Raises:
         UnsafeToSignal: the holder is not signalled, or does not end; logged as ALERT once per lock.
@@ -252,7 +292,8 @@ def take_stuck_lock(
 
     try:
         if not evidence.signal_refusal:
-            setup.log(alert, f"{stuck} - initiating auto-recovery")
+            started = f"recovery by {safe_line(by)}" if by else "initiating auto-recovery"
+            setup.log(alert, f"{stuck} - {started}")
         lock = lock_breaker.free_lock(
             setup.lock_path,
             setup.queue.stuck_threshold,
@@ -269,7 +310,7 @@ def take_stuck_lock(
     services = worker_services(setup, store)
     services.add_count("lock_recoveries_total")
     services.write_counts()
-    setup.log("INFO", "Lock auto-recovery completed")
+    setup.log("INFO", "Lock recovery completed" if by else "Lock auto-recovery completed")
     return lock
 
 

@@ -19,7 +19,7 @@ from engine.system.command_errors import EX_NOPERM, EX_TIMEOUT, fail, print_erro
 from engine.text.times import format_time
 from engine.work.worker import Worker, WorkerResult
 from tui.cli.formats.nftban.worker_parts import handlers, worker_services
-from tui.cli.queue.run_records import print_run_json
+from tui.cli.queue.run_records import print_run_json, record_start
 
 DONE, NOTHING_DUE, LOCKED, FAILED = 0, 1, 2, 3
 """Exit codes of the contract ("nftban_queue_process_next")."""
@@ -83,6 +83,7 @@ def work(setup: Setup, *, concurrency: int, until_idle: bool, json: bool) -> int
     with _WorkerRun(setup, concurrency) as work:
         if work.worker is None:
             return LOCKED
+        record_start(setup)
         run = work.until_stopped(until_idle=until_idle)
         unsettled = work.unsettled
     if json:

@@ -45,7 +45,7 @@ from engine.work import worker_files
 from engine.work.metrics_writer import MetricsWriter, count_tasks
 from engine.work.worker import Worker, WorkerResult
 from tui.cli.queue.doctor import print_findings
-from tui.cli.queue.run_records import RunRecords
+from tui.cli.queue.run_records import RunRecords, record_start
 from tui.cli.setup.output import Answer, print_json
 from tui.text.task_row import task_row
 
@@ -174,6 +174,7 @@ def work(setup: Setup, *, loop: bool, quiet: bool, json: bool) -> int:
             return BUSY
         with worker_files.registered_worker(setup.queue):
             if loop:
+                record_start(setup)
                 return _loop(place, stop)
             ran = _SingleRun(place, stop).run()
     if json:

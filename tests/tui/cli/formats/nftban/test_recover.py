@@ -17,10 +17,12 @@ from engine.locks import lock_file, queue_lock
 from engine.model import State
 from engine.monitor import prometheus
 from engine.monitor.metrics_check import LAST_RUN
+from engine.operations import controls
 from tests.command import SECONDS_AHEAD
 from tests.lock_processes import INNOCENT, cli_later, is_unharmed, marked, true_claim, written
-from tests.nftban_queues import Run, add_task, tasks_at
+from tests.nftban_queues import Run, add_task, journal_at, tasks_at
 from tests.rival_processes import running
+from tui.operations.operation_lines import describe_operation
 
 Child: TypeAlias = subprocess.Popen[str]
 Start: TypeAlias = Callable[..., Child]
@@ -177,8 +179,25 @@ def test_a_stuck_worker_is_ended(
     assert "no worker has run yet" in spooldeck("doctor", root).stdout
     log = log_of(root)
     assert log[0].startswith("[ALERT] Queue processor stuck for 13")
-    assert log[0].endswith(f"(PID: {worker.pid}) - initiating auto-recovery")
-    assert "[INFO] Lock auto-recovery completed" in log
+    (operation,) = journal_at(root).operations()
+    who = operation.intent.who.name
+    assert log[0].endswith(f"(PID: {worker.pid}) - recovery by {who}")
+    assert "[INFO] Lock recovery completed" in log
+    assert describe_operation(operation) == f"unlock PID {worker.pid}"
+    steps = f"SIGTERM to PID {worker.pid}; PID {worker.pid} has ended; the lock is taken over"
+    assert controls.control_outcome(operation) == steps
+    assert f"| unlock PID {worker.pid} | done" in spooldeck("--root", root, "journal").stdout
+
+
+def test_a_lock_is_freed_without_a_journal(root: Path, recover: Run, worker: Child) -> None:
+    """A journal that cannot be written is reported, and the stuck worker is ended all the same."""
+    folder = Path(journal_at(root).folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.write_text("")
+    run = recover("--yes", **LATER)
+    assert run.returncode == 0 and worker.wait() == -signal.SIGTERM
+    assert "spooldeck: not recorded: the journal in" in run.stderr
+    assert attempts(root) == GIVEN_BACK
 
 
 @pytest.mark.parametrize(
