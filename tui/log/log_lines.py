@@ -246,7 +246,8 @@ def status_line(status: LogStatus, width: int) -> Line:
     parts.append((("   level ", "muted"), (level, "strong"), (" + -" if wide else "", "key")))
     if status.words or wide:
         name = (" filter ", "muted") if wide else (" ", "")
-        parts.append((("   &", "key"), name, (safe_line(status.words) or "none", "strong")))
+        words = safe_line(shorten_ids(status.words)) or "none"
+        parts.append((("   &", "key"), name, (words, "strong")))
     if status.search_text:
         name = (" search ", "muted") if wide else (" ", "")
         parts.append((("   /", "key"), name, (safe_line(status.search_text), "strong")))

@@ -21,6 +21,7 @@ from tui.plan.plan_lines import MAX_LISTED_TASKS
 from tui.session.running_operations import RESULT_WORDS
 from tui.text.lines import Line, Run, heading_line
 from tui.text.table import REST, Column, Table
+from tui.text.task_list import SHORT_ID_CELLS, short_id
 
 MIN_REASON_CELLS = 30
 """Cells for a reason before the ids of tasks get more."""
@@ -119,7 +120,7 @@ def result_table(
 
     reason = min(MIN_REASON_CELLS, max((len(one.reason) for one in results), default=0))
     columns: list[Column[TaskResult]] = [
-        Column("TASK", 8, lambda one: (safe_line(one.id), "accent"), most=46, keeps_end=True),
+        Column("TASK", SHORT_ID_CELLS, lambda one: (short_id(one.id), "accent"), most=16),
         Column("RESULT", 6, lambda one: one.result, most=11),
         Column("MOVE", 4, lambda one: (one.move, "muted"), most=20),
         Column("NOW", 4, lambda one: state_now(one.id, now, words), most=12),

@@ -449,7 +449,7 @@ async def test_from_a_line_to_its_task_and_back(tmp_path: Path) -> None:
     async with a_log(tmp_path, log, find=TASK.id) as operator:
         (shown,) = operator.shown
         assert f"I {TASK.id[-8:]} Processing task (x)" in shown
-        assert f'& "{TASK.id[:8]}' in operator.line("status")
+        assert f'& "{TASK.id[-8:]}"' in operator.line("status")
         await operator.opens(QueueScreen, "escape")
 
 

@@ -196,7 +196,7 @@ async def test_enter_opens_one_in_full(place: Place, dead: list[Task]) -> None:
     async with operations(place, "retry", "feed is back") as operator:
         screen = await operator.opens(RecordScreen, "enter")
         await operator.until(lambda: "ids" in {copy.name for copy in screen.copies()})
-        gone, here = (task.id[-12:] for task in (dead[1], dead[0]))
+        gone, here = (f" {task.id[-8:]}" for task in (dead[1], dead[0]))
         await operator.sees(f"{here} done DLQ -> pending pending", "NOW REASON")
         await operator.sees(f"{gone} skipped DLQ -> pending not in queue changed since the plan")
         copies = {copy.name: copy.text for copy in screen.copies()}
