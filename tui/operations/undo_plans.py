@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.index.schema import Query
 from engine.operations import controls
 from engine.operations.journal import Operation
 from engine.operations.plans import Plan
@@ -16,6 +17,7 @@ from tui.confirm.action_screen import Action, Fact, Reason, show_action
 from tui.operations import operation_lines as view
 from tui.operations.operation_lines import ListedOperation
 from tui.operations.schedule_actions import undo_action
+from tui.plan.plan_lines import MAX_LISTED_TASKS
 from tui.plan.planning import prepare
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
@@ -94,6 +96,8 @@ async def show_resume(
     if half and not plan.rows:
         screen.say(f"only {format_count(half, 'half-moved task')} left: D completes it")
         return
+    is_checked = VERBS[plan.verb].paced and len(plan.rows) <= MAX_LISTED_TASKS
+    errors = Query(plan.rows[0].state) if is_checked and plan.rows else None
     screen.app.push_screen(
         PlanScreen(
             plan,
@@ -103,6 +107,7 @@ async def show_resume(
             follows=operation.op,
             warnings=[_half_moved_warning(half)] * bool(half),
             pace=_recorded_pace(operation),
+            errors=errors,
         )
     )
 

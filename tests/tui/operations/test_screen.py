@@ -447,7 +447,7 @@ async def test_an_interrupted_operation_is_finished_from_its_details(place: Plac
         await operator.sees("next R resumes the other 5 tasks; D abandons", "R resume D abandon")
         await operator.step("!", "[OBSERVE]")
         await operator.step("!", "ARMED for 15 minutes")
-        await operator.step("R", PlanScreen, "REPLAY 5 TASKS")
+        await operator.step("R", PlanScreen, "REPLAY 5 TASKS", "STILL?")
         await operator.opens(RecordScreen, "escape")
         await operator.step("D", ActionScreen, "5 tasks not moved: unchanged")
         await operator.opens(RecordScreen, "y")
