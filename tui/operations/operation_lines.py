@@ -285,6 +285,8 @@ def task_count(operation: Operation) -> str:
         return "-"
     done = operation.counts.get(RowResult.DONE, 0)
     planned = operation.planned
+    if operation.is_running and operation.intent.pace:  # sent: some have no outcome yet
+        return f"{done:,}/{planned:,} sent"
     return f"{done:,}" if done == planned else f"{done:,}/{planned:,}"
 
 
@@ -337,7 +339,7 @@ def operation_table(
             Column("WHO", 3, who, most=8, least=60),
             Column("FROM", 4, lambda one: (ssh_source(one.operation), "muted"), most=15, least=90),
             Column("WHAT", 4, _what, most=REST, grows=REST),
-            Column("TASKS", 5, lambda one: (task_count(one.operation), ""), right=True, most=19),
+            Column("TASKS", 5, lambda one: (task_count(one.operation), ""), right=True, most=24),
             Column("STATE", 5, _state, most=11),
             Column("NEXT", 4, next_step, most=20 if is_wide else 15, least=60),
         ]

@@ -74,6 +74,8 @@ class OperationView(NamedTuple):
     reasons: tuple[Run, ...] = ()
     """Why it waits, is paused or stopped, and problems apart from its tasks."""
     tasks: tuple[TaskProgress, ...] = ()
+    sent: int | None = None
+    """Number of sent tasks, of which some have no outcome yet; None if it is no replay."""
 
     @property
     def settled(self) -> int:
@@ -140,6 +142,7 @@ def replay_view(now: ReplayProgress, states: Mapping[State, str]) -> OperationVi
         failures=now.failures,
         reasons=tuple(reasons),
         tasks=now.results,
+        sent=now.sent,
     )
 
 
@@ -214,6 +217,8 @@ def _state_line(view: OperationView, width: int) -> Line:
         (("   ", ""), (f"{view.settled:,}", "strong"), (f"/{view.planned:,}", "muted")),
         (("   ", ""), (f"{share}%", "ok")),
     ]
+    if view.sent is not None and view.ended is None:
+        parts.append((("   ", ""), (f"{view.sent:,} sent", "")))
     if view.ended is not None:
         times = f"{format_clock(view.began)} to {format_clock(view.ended)}"
         seconds = view.ended - view.began

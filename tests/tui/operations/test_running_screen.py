@@ -129,7 +129,7 @@ async def test_a_replay_shows_how_far_it_is(place: Place) -> None:
             await operator.pilot.resize_terminal(*size)
             await operator.until(lambda: len(operator.text.splitlines()) <= size[1])  # noqa: B023
             waits = "canary of 1: waiting for 1 outcome"
-            await operator.sees("RUNNING 0/12 0%", "12 waiting", waits)
+            await operator.sees("RUNNING 0/12 0% 1 sent", "12 waiting", waits)
         assert now(work).accounted == 12
         await operator.step("?", HelpScreen, f"Keys of {SCREEN_TITLES[keys.RUNNING_OPERATION]} ")
         await operator.opens(ReplayScreen, "escape")

@@ -555,6 +555,14 @@ def texts_of(*operations: Operation) -> list[str]:
     return [" ".join(words([line]).split()) for line in lines]
 
 
+def test_a_running_replay_counts_what_is_sent() -> None:
+    """Its number in the list is of sent tasks, and says so: its own screen counts finished ones."""
+    running = PURGED._replace(
+        intent=REPLAY, planned=15, counts={RowResult.DONE: 11}, ended=None, is_running=True
+    )
+    assert texts_of(running)[0].endswith("replay 11/15 sent RUNNING Enter shows it")
+
+
 def test_a_stopped_replay_names_the_tasks_that_it_did_not_send() -> None:
     """Where all that was sent has run, the next step is about the rest, not about an undo."""
     counts = {RowResult.DONE: 1, RowResult.UNAPPLIED: 28}
