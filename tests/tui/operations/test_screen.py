@@ -551,7 +551,7 @@ STOPPED = {"what": "stopped", "why": "F-6C57 10%"}
 
 def texts_of(*operations: Operation) -> list[str]:
     """Their lines in a wide table."""
-    _, lines = view.operation_table(view.list_operations(operations), NOW, 118)
+    _, lines = view.operation_table(view.list_operations(operations), NOW, 118, read_only=False)
     return [" ".join(words([line]).split()) for line in lines]
 
 
