@@ -135,7 +135,7 @@ LINES = {
     "tui.locks": 1800,
     "tui.log": 1850,
     "tui.operations": 4450,
-    "tui.overview": 4100,
+    "tui.overview": 4150,
     "tui.packaging": 800,
     "tui.plan": 2750,
     "tui.queue": 3050,
@@ -143,7 +143,7 @@ LINES = {
     "tui.session": 2350,
     "tui.task": 2000,
     "tui.terminal": 2000,
-    "tui.text": 2400,
+    "tui.text": 2450,
     "tui.transports": 2300,
     "tui.widgets": 1750,
 }

@@ -4,7 +4,8 @@ step, keys."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from textual.app import ComposeResult
 from textual.widget import Widget
@@ -225,12 +226,10 @@ class ConfirmScreen(BaseScreen):
     def without(self) -> set[str]:
         return self.confirmation.absent_actions
 
-    def _press(self) -> Press:
+    def _confirm(self, take: Callable[[Press], str | None]) -> None:
+        """Pass on a key that confirms, and show the answer; apply the plan if there is none."""
         arrived: float = getattr(self.app, "arrived", float("-inf"))
-        return Press(*self.size, self.is_pasted, self.guard.is_early(arrived))
-
-    def _answered(self, message: str | None) -> None:
-        """Show the answer to a key that confirms; apply the plan if there is none."""
+        message = take(Press(*self.size, self.is_pasted, self.guard.is_early(arrived)))
         if message is None:
             self.context.arming.extend()
             self.apply_plan()
@@ -240,15 +239,15 @@ class ConfirmScreen(BaseScreen):
 
     def action_arm(self) -> None:
         self.message.clear()
-        self._answered(self.confirmation.arm(self._press()))
+        self._confirm(self.confirmation.arm)
 
     def action_yes(self) -> None:
         self.message.clear()
-        self._answered(self.confirmation.yes(self._press()))
+        self._confirm(self.confirmation.yes)
 
     def action_digit(self, digit: str) -> None:
         self.message.clear()
-        self._answered(self.confirmation.digit(digit, self._press()))
+        self._confirm(partial(self.confirmation.digit, digit))
 
     def action_rub_out(self) -> None:
         self.message.clear()

@@ -831,7 +831,9 @@ def test_a_wide_screen_shows_a_long_alert_to_its_end() -> None:
     inputs = a_sight(warnings=(words_of_alert,))
     (alert,) = find_alerts(inputs, NOW, Thresholds())
     for width, is_whole in ((160, True), (100, False)):
-        (line,) = words(alert_view.alert_lines([alert], {"/srv/spool": "a"}, width)).splitlines()
+        step = [("C", "controls", "shows the controls of the whole queue")]
+        lines = alert_view.alert_lines([alert], {"/srv/spool": "a"}, width, step)
+        (line,) = words(lines).splitlines()
         assert ("13:56:10Z" in line, len(line) <= width) == (is_whole, True)
         assert "C" in line.rsplit("  ", 1)[-1]
 

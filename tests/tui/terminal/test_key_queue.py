@@ -415,7 +415,7 @@ def test_a_paste_on_a_terminal_applies_no_plan(tmp_path: Path, pasted: str) -> N
         assert not trash.exists() or not list(trash.iterdir())
         terminal.shows("y to purge this task")
         terminal.send("y")
-        terminal.shows("1 purged")
+        terminal.shows("result", "purged")
         assert len(list(trash.iterdir())) == 1
         terminal.process.terminate()
         terminal.end()
