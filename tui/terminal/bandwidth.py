@@ -3,8 +3,8 @@
 On a local terminal and on a fast link the screen repaints each second. A slow link is SSH on which
 output had to wait. It has a budget in bytes per second, at most half of what the terminal takes
 while output waits: while no key is pressed and the budget is exceeded, the screen repaints every
-2 s, then every 5 s, and the header shows it. Answers to keys are never delayed, nor is a running
-operation.
+2 s, then every 5 s, then every 10 s, and the header shows it. Answers to keys are never delayed,
+nor is a running operation.
 
 Side panes go first: on a slow link each is repainted only every 5 s, one after the other, and none
 over the budget or for 2 s after a key, so that the answer has nothing to wait for."""
@@ -30,7 +30,7 @@ LINK_SAMPLES = 3
 """Waits to measure before the speed of the link is known."""
 SSH_VARIABLES = ("SSH_CONNECTION", "SSH_TTY")
 """Environment variables that sshd sets; one of them is enough."""
-PERIODS_SECONDS = (1.0, 2.0, 5.0)
+PERIODS_SECONDS = (1.0, 2.0, 5.0, 10.0)
 PANE_FACTOR = 5.0
 """On a slow link a side pane is repainted once in so many periods."""
 FASTER_SHARE = 0.8
