@@ -27,11 +27,15 @@ def format_minutes(seconds: float) -> str:
     return f"{days}d{hours:02d}h" if days < 100 else f"{days}d"
 
 
+def format_seconds(seconds: float) -> str:
+    """A duration as `format_minutes`, but in seconds below a minute: `2s`, `47m`; else `?`."""
+    is_short = is_valid_time(seconds) and seconds < 60
+    return f"{int(max(0.0, seconds))}s" if is_short else format_minutes(seconds)
+
+
 def format_age(seconds: float) -> str:
     """How long ago something was, in seconds below a minute: `2s ago`, `47m ago`; else `?`."""
-    if not is_valid_time(seconds):
-        return UNKNOWN
-    return f"{int(max(0.0, seconds))}s ago" if seconds < 60 else f"{format_minutes(seconds)} ago"
+    return f"{format_seconds(seconds)} ago" if is_valid_time(seconds) else UNKNOWN
 
 
 def format_countdown(seconds: float) -> str:
@@ -68,5 +72,5 @@ def format_time_with_age(when: float, now: float) -> str:
     form = "%H:%M:%SZ" if same else "%Y-%m-%d %H:%M:%SZ"
     text = time.strftime(form, time.gmtime(when))
     apart = now - when
-    distance = format_age(apart) if apart >= 0 else f"in {format_minutes(-apart)}"
+    distance = format_age(apart) if apart >= 0 else f"in {format_seconds(-apart)}"
     return f"{text} ({distance})"

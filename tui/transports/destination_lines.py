@@ -29,7 +29,7 @@ from tui.text.lines import (
     join_ends,
 )
 from tui.text.task_row import time_fields
-from tui.text.times import format_minutes, format_time_with_age
+from tui.text.times import format_age, format_seconds, format_time_with_age
 from tui.transports.detail_lines import dialog_lines
 
 STATE_RUNS: Mapping[DestinationState, Run] = {
@@ -68,13 +68,22 @@ def describe_why(one: SeenDestination, now: float) -> str:
     if one.state is DestinationState.BLOCKED:
         return f"{_since(destination.blocked_since, now)}{safe_line(destination.blocked)}"
     if one.state is DestinationState.UNHEALTHY:
-        skipped = ", not probed" if destination.probe_skipped else ""
-        return f"{_since(destination.since, now)}{safe_line(destination.reason)}{skipped}"
+        age = "" if destination.since is None else f" {format_age(now - destination.since)}"
+        return f"{safe_line(destination.reason)}{age}, {_next_probe(destination, now)}"
     return "send again: R" if one.can_recover else ""
 
 
 def _since(when: float | None, now: float) -> str:
-    return "" if when is None else f"{format_minutes(max(0.0, now - when))}: "
+    return "" if when is None else f"{format_seconds(now - when)}: "
+
+
+def _next_probe(destination: Destination, now: float) -> str:
+    until_probe = (destination.next_probe or now) - now
+    if until_probe > 0:
+        return f"probe in {format_seconds(until_probe)}"
+    if destination.probe_skipped or destination.next_probe is None:
+        return "not probed"
+    return "probe now"
 
 
 def cells(one: SeenDestination, now: float) -> Mapping[str, Run]:
@@ -85,14 +94,13 @@ def cells(one: SeenDestination, now: float) -> Mapping[str, Run]:
         waiting = _count(tasks.waiting, 6)
         failed = _count(tasks.all_failed, 6)
         is_old = tasks.oldest is not None
-        oldest = (format_minutes(now - (tasks.oldest or now)), "") if is_old else _NONE
+        oldest = (format_seconds(now - (tasks.oldest or now)), "") if is_old else _NONE
     last = destination.last_success
     return {
         "WAIT": waiting,
         "FAILED": failed,
         "OLDEST": oldest,
-        "LAST": _NONE if last is None else (format_minutes(max(0.0, now - last)), ""),
-        "PROBE": _probe(destination, now),
+        "LAST": _NONE if last is None else (format_seconds(now - last), ""),
         WHY: (describe_why(one, now), ""),
         BY_CODE: ("" if tasks is None else format_codes(tasks), ""),
     }
@@ -103,15 +111,6 @@ _NONE: Run = ("-", "muted")
 
 def _count(number: int, width: int) -> Run:
     return fit_count(number, width), "" if number else "muted"
-
-
-def _probe(destination: Destination, now: float) -> Run:
-    if destination.healthy or destination.next_probe is None:
-        return _NONE
-    until_probe = destination.next_probe - now
-    if until_probe <= 0 and destination.probe_skipped:
-        return "none", "muted"
-    return (format_minutes(until_probe), "") if until_probe > 0 else ("now", "warn")
 
 
 def short_origin(origin: str) -> str:

@@ -16,7 +16,7 @@ from engine.text.safe import safe_line
 from engine.values import NamedTuple
 from tui.text.lines import Line, Run
 from tui.text.table import REST, Column, Table, alarm_sign
-from tui.text.times import format_minutes
+from tui.text.times import format_seconds
 from tui.transports import destination_lines
 from tui.transports import transport_lines as mail
 from tui.transports.destination_lines import BY_CODE, WHY
@@ -62,7 +62,7 @@ def _transport_row(
     use = TransportUse.FOREIGN if routes is None else routes.use(transport.name)
     why: Run = mail.USES[use] if use is not TransportUse.FOREIGN else ("", "")
     if stop is not None:
-        since = format_minutes(max(0.0, now - stop.since))
+        since = format_seconds(now - stop.since)
         why = f"{since}: {safe_line(stop.why or stop.who)}", ""
     elif health is Health.FAILING and latest is not None:
         why = safe_line(latest.example), ""
@@ -103,9 +103,8 @@ COLUMNS: tuple[Column[SendingRow], ...] = (
     Column("STATE", 11, lambda row: row.state),
     Column("WAIT", 5, _cell("WAIT"), right=True, least=50),
     Column("FAILED", 6, _cell("FAILED"), right=True, least=40),
-    Column("OLDEST", 6, _cell("OLDEST"), right=True, least=66),
-    Column("LAST", 5, _cell("LAST"), right=True, least=58),
-    Column("PROBE", 5, _cell("PROBE"), right=True, least=74),
+    Column("OLDEST", 6, _cell("OLDEST"), right=True, least=120),
+    Column("LAST", 5, _cell("LAST"), right=True, least=84),
     Column(WHY, 12, _cell(WHY), grows=REST, rank=-1),
     Column(BY_CODE, 24, _cell(BY_CODE), least=110),
 )

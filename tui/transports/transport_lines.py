@@ -22,7 +22,7 @@ from engine.values import NamedTuple
 from tui.text.graphs import braille_line, resample
 from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of
 from tui.text.table import REST, Column, Table, alarm_sign
-from tui.text.times import format_minutes, format_time_with_age
+from tui.text.times import format_seconds, format_time_with_age
 
 STATE_RUNS: dict[Health, Run] = {
     Health.OK: (" OK", "ok"),
@@ -135,7 +135,7 @@ def attempts_per_minute(window: CountWindow) -> Run:
 def last_sent(transport: TransportHealth, now: float) -> Run:
     """Time since the last success; `never` if there was none, `?` if unknown."""
     if transport.last_success is not None:
-        return format_minutes(now - transport.last_success), ""
+        return format_seconds(now - transport.last_success), ""
     never = transport.totals is not None and not transport.totals.success
     return ("never", "warn") if never else UNKNOWN_RUN
 

@@ -135,8 +135,8 @@ async def test_each_destination_is_a_row_with_its_tasks(deliveries: Deliveries) 
     async with deliveries.screen(DOWN, size=(120, 40)) as operator:
         await operator.until(lambda: "REFUSED 2, other 1" in operator.rows)  # the tasks are counted
         first, *rows = [line.replace("!", " ").split() for line in operator.rows.splitlines()]
-        assert first[:4] == ["down.example", "UNHEALTHY", "3", "3"] and "8m" in first
-        assert " ".join(first).endswith("12m: REFUSED REFUSED 2, other 1")
+        assert first[:4] == ["down.example", "UNHEALTHY", "3", "3"]
+        assert " ".join(first).endswith("REFUSED 12m ago, probe in 8m REFUSED 2, other 1")
         others = ["fine.example OK", "shut.example BLOCKED", "new.example unused"]
         assert [" ".join(row[:2]) for row in rows] == others
         await operator.sees("next probe", "after 2 probes", "3 need attention")
@@ -180,7 +180,7 @@ async def test_a_block_is_journaled_and_undone(deliveries: Deliveries) -> None:
             "O", ActionScreen, "unhealthy: REFUSED; probe at", "it cannot be undone"
         )
         await operator.opens(TransportsScreen, "y")
-        await operator.until(lambda: " now " in operator.rows)
+        await operator.until(lambda: "probe now" in operator.rows)
         assert (await deliveries.now(DOWN)).next_probe == NOW
 
         await operator.opens(ActionScreen, "S")
@@ -307,6 +307,16 @@ def test_names_of_destinations_keep_what_differs() -> None:
         assert ":35017" in shown[0] and ":35023" in shown[1]
     looks = {style for line in detail_lines(listed[0], "", NOW, 120) for _, style in line}
     assert "accent" not in looks
+
+
+@each("width", [76, 116, 196])
+def test_the_reason_of_a_destination_is_whole(width: int) -> None:
+    """Its row has the reason, since when and the next probe in seconds, also at 80 columns."""
+    ill = Destination("https://social.example.org", healthy=False, reason="REFUSED", since=NOW - 38)
+    listed = [SeenDestination(ill._replace(next_probe=NOW + 2), None, DestinationState.UNHEALTHY)]
+    rows = sending_rows(MailHealth(()), listed, 1.0, NOW, None)
+    assert "REFUSED 38s ago, probe in 2s" in text_of([line for _, line in table(rows, width)[1]])
+    assert "(in 2s)" in text_of(detail_lines(listed[0], "", NOW, width))
 
 
 def test_tasks_that_name_no_destination_are_unknown() -> None:
