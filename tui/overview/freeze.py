@@ -203,9 +203,9 @@ class PastValues(NamedTuple):
     live_values: LiveValues
     """The values of the freeze, with the known ones of then."""
     late_logs: Mapping[str, float]
-    """Seconds from then until the first known line, by name of a place without a known one."""
+    """Time of the first known line, epoch seconds UTC, by name of a place without one then."""
     late_kinds: Mapping[str, float]
-    """Seconds from then until the first known figures, in the same way."""
+    """Time of the first known figures, in the same way."""
 
 
 def past_values(
@@ -218,12 +218,12 @@ def past_values(
         lines, since = _lines_until(log, memory, frozen.at)
         logs.append(lines)
         if since > frozen.at:
-            late_logs[session.name] = min(since, frozen.since) - frozen.at
+            late_logs[session.name] = min(since, frozen.since)
         since = memory.since + HISTORY_SECONDS
         is_known = since <= frozen.at
         kinds.append(memory.latency.figures(frozen.at, frozen.at, memory.began) if is_known else ())
         if not is_known:
-            late_kinds[session.name] = min(since, frozen.since) - frozen.at
+            late_kinds[session.name] = min(since, frozen.since)
     ran = latest_operations(sessions, frozen.at)
     known = frozen_values._replace(logs=tuple(logs), kinds=tuple(kinds), operations=ran)
     return PastValues(known, late_logs, late_kinds)
@@ -259,8 +259,8 @@ def with_unknown_places(
     `nothing`."""
     several = len(late) > 1 or bool(pane_rows.rows)
     unknown = [
-        cut_line(unknown_then_line(LOG_TOO_SHORT, seconds, f"{safe_line(name)}: " * several), width)
-        for name, seconds in late.items()
+        cut_line(unknown_then_line(LOG_TOO_SHORT, known, f"{safe_line(name)}: " * several), width)
+        for name, known in late.items()
     ]
     if pane_rows.rows:
         return pane_rows._replace(foot=[*pane_rows.foot, *unknown])

@@ -299,13 +299,14 @@ class OverviewPanes:
             can_start=any(map(parts.can_start_worker, parts.sessions)),
             is_wall=sized.is_wall,
         )
-        sides = side_panes.side_rows(
-            data, width - sized.left_width - sized.middle_width - boxed, freeze.later
-        )
+        sides = side_panes.side_rows(data, width - sized.left_width - sized.middle_width - boxed)
+        unrecorded = side_panes.unrecorded_panes(sides) if past is not None else []
+        for name in unrecorded:
+            del sides[name]
         kinds_frame, kinds = side_panes.kind_pane(data, left_width)
         if past is not None:
             names = {one.name for one in (data.sessions if data.is_wall else [data.selected])}
-            late = {name: later for name, later in past.late_kinds.items() if name in names}
+            late = {name: known for name, known in past.late_kinds.items() if name in names}
             kinds = with_unknown_places(kinds, late, NOTHING_RUN, left_width)
         outlook = snapshot.outlook_lines(data.moment, left_width, brief=not sized.is_wide)
         outlook = [] if data.is_wall else outlook  # it has a pane for all places
@@ -344,7 +345,7 @@ class OverviewPanes:
             places = places._replace(right=right)
         self._show_rows(parts, QUEUES, places, queues)
         if turns.takes(AGES, now):
-            self._show_ages(parts, left_width)
+            self._show_ages(parts, left_width, unrecorded)
         if other is not None and turns.takes(OTHER_AGES, now):
             self._show_other_ages(other, parts.reads.of(other), left_width)
         self._show(OUTLOOK, Frame(side_panes.title_of(data, "Outlook")), outlook)
@@ -447,12 +448,16 @@ class OverviewPanes:
             notice = snapshot.freeze_notice(frozen.at, parts.clock(), selected, width - 4)
             self.rows[ALERTS].set_frame(notice)
 
-    def _show_ages(self, parts: OverviewParts, width: int) -> None:
-        """The age table of the place under the cursor, or why there is none."""
+    def _show_ages(self, parts: OverviewParts, width: int, unrecorded: Sequence[str]) -> None:
+        """The age table of the place under the cursor, or why there is none; for a past time with
+        the names of the panes of which nothing is recorded either."""
         session, read, freeze = parts.selected, parts.table, parts.freeze
         frame, ages = Frame(f"Ages: {session.name}"), None
-        if freeze.is_past or (freeze.time is not None and read is None):
-            below = side_panes.unknown_then_line(side_panes.ONLY_COUNTS, freeze.later)
+        if freeze.time is not None and freeze.is_past:
+            frame = Frame(", ".join(["ages", *unrecorded]).capitalize())
+            below = side_panes.unknown_then_line(side_panes.NOT_RECORDED, freeze.time.since)
+        elif freeze.time is not None and read is None:
+            below = (("   not counted before the freeze", "muted"),)
         elif parts.snapshots[session.number - 1].queue.unavailable:
             below = (("   cannot be read", "muted"),)
         elif read is None:

@@ -4,7 +4,7 @@ transports, operations, places, controls."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
 from engine.index import filter_language
@@ -19,7 +19,7 @@ from engine.operations.journal import Operation
 from engine.text.figure import UNKNOWN, Figure
 from engine.text.figures import fit_count, format_bytes, format_count, format_rate
 from engine.text.safe import safe_line
-from engine.text.times import format_duration, format_time
+from engine.text.times import format_time
 from engine.values import NamedTuple
 from tui.operations import operation_lines, worker_lines
 from tui.operations.worker_lines import PlaceKind
@@ -49,7 +49,7 @@ from tui.text.lines import (
 )
 from tui.text.lock import ALARMING_VERDICTS, verdict_style
 from tui.text.styles import STILL_LOOKS
-from tui.text.times import format_age
+from tui.text.times import format_age, format_clock
 from tui.transports import destination_lines
 from tui.transports import transport_lines as ways
 
@@ -649,22 +649,21 @@ def histogram_lines(counts: Sequence[EventCounts], width: int, rows: int) -> lis
 
 MAX_HISTOGRAM_CELLS = 240
 
-ONLY_COUNTS, LOG_TOO_SHORT = "only counts recorded", "log not read so far back"
+NOT_RECORDED, LOG_TOO_SHORT = "not recorded", "log not read so far back"
 """Why values of a past time are unknown: ages, clusters and workers; lines and kinds."""
 
 
-def unknown_then_line(why: str, later: float, name: str = "") -> Line:
-    """Why values of a past time are unknown, and how many seconds later they are known."""
-    return ((f"  {name}{why}; known in {format_duration(later)} (.)", "muted"),)
+def unknown_then_line(why: str, known_at: float, name: str = "") -> Line:
+    """Why values of a past time are unknown, and the time from which on they are known."""
+    return ((f"  {name}{why}: step to {format_clock(known_at)} (.)", "muted"),)
 
 
-def side_rows(data: OverviewData, width: int, later: float) -> dict[str, PaneRows]:
-    """The rows of the panes at the right; for a time `later` seconds before the freeze only what is
-    recorded."""
-    if width <= 0:
-        return {}
-    none = PaneRows(head=[cut_line(unknown_then_line(ONLY_COUNTS, later), width)])
-    return {
-        name: pane.rows(data, width) if pane.is_recorded or not later else none
-        for name, pane in (WALL_PANES if data.is_wall else WIDE_PANES).items()
-    }
+def side_rows(data: OverviewData, width: int) -> dict[str, PaneRows]:
+    """The rows of the panes at the right."""
+    panes = WALL_PANES if data.is_wall else WIDE_PANES
+    return {name: pane.rows(data, width) for name, pane in panes.items()} if width > 0 else {}
+
+
+def unrecorded_panes(sides: Iterable[str]) -> list[str]:
+    """Those of the panes at the right of which nothing is known for a time before the freeze."""
+    return [name for name in sides if not WALL_PANES[name].is_recorded]

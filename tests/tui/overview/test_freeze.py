@@ -202,7 +202,7 @@ async def test_a_console_sees_what_a_worker_recorded_before(past: Path) -> None:
         assert "[WARN]  mail.out  12 dead, +12 in 10m" in operator.text.splitlines()[2]
         assert operator.cells("mail.out")[6:8] == ["1.5", "2.2"]
         assert "lock was held)" in operator.text and "mail_send 3 of 5" in operator.text
-        assert operator.text.count(" only counts recorded; known in 10s (.)") == 1  # ages
+        assert operator.text.count(" not recorded: step to 09:42:08Z (.)") == 1  # ages
         later = ("12 dead in", "TOTAL", "Processing task")
         assert not [text for text in later if text in operator.text]
         copies = {copy.name: copy.text for copy in screen_of(operator).copies()}
@@ -244,8 +244,9 @@ async def test_a_freeze_holds_what_was_on_screen(past: Path) -> None:
         await operator.until(lambda: "later" in live.readings.log[-1].text)
         assert panes() == before
         await operator.press(",")
-        # Ages, clusters, workers; the log knows the rest.
-        assert operator.text.count(" only counts recorded; known in 10s (.)") == 3
+        # The log knows the rest.
+        assert operator.text.count(" not recorded: step to 09:42:08Z (.)") == 1
+        await operator.sees("Ages, clusters, workers")
         for pressed, *texts in (
             (",,,", "Alerts at 09:41:28Z", "c2c41696 moving to DLQ", "geoban_apply", "feeds_sync"),
             (",", "Alerts at 09:41:18Z", "none until then", "feeds_sync  "),
@@ -258,25 +259,26 @@ async def test_a_freeze_holds_what_was_on_screen(past: Path) -> None:
 
 @pytest.mark.parametrize(
     ("size", "panes"),
-    [((80, 24), ["Ages"]), ((200, 60), ["Ages", "4 Clusters", "3 Workers", "Places"])],
+    [
+        ((80, 24), "Ages"),
+        ((120, 40), "Ages, clusters, workers"),
+        ((200, 60), "Ages, clusters, workers, places"),
+    ],
 )
-async def test_a_pane_with_nothing_recorded_is_a_line(
-    past: Path, size: tuple[int, int], panes: list[str]
+async def test_panes_with_nothing_recorded_are_one_line(
+    past: Path, size: tuple[int, int], panes: str
 ) -> None:
-    """Its other lines are those of the log. The keys that go on in time are the first hints, also
-    on the smallest screen with frames."""
+    """It names all of them; their other lines are those of the rest. The keys that go on in time
+    are the first hints, also on the smallest screen with frames."""
     async with overview(recorded_place(past), size=size) as operator:
         await operator.until(lambda: "TOTAL" in operator.text)
         await freeze(operator)
-        await operator.step(",", "known in 10s")
+        await operator.step(",", "not recorded: step to 09:42:08Z (.)", f" {panes} ")
         hints = operator.text.splitlines()[-1]
         assert hints.startswith(" p live  , . step  < > alerts ") and hints.count("live") == 1
-        assert operator.text.count("known in 10s") == len(panes)
         then = screen_of(operator).panes.frame
         assert then.inside(then.ages) == 1 and then.other_ages == 0
-        assert {then.inside(then.sides.get(name, 3)) for name in ("clusters", "workers")} == {
-            3 - then.border
-        }
+        assert not {"clusters", "workers", "places"} & then.sides.keys()
         await operator.press("p")
         await operator.until(lambda: "TOTAL" in operator.text)
         live = screen_of(operator).panes.frame
@@ -311,8 +313,8 @@ async def test_the_journal_shows_the_operations_of_then(past: Path) -> None:
 
 
 async def test_beyond_the_log_in_memory_its_panes_say_so(past: Path) -> None:
-    """Of a rotated file that cannot be read no line is known; warnings and kinds name the seconds
-    until the first known ones, kinds at the freeze: their ten minutes are never whole."""
+    """Of a rotated file that cannot be read no line is known; warnings and kinds name the time
+    of the first known ones, kinds at the freeze: their ten minutes are never whole."""
     rotated = past / "log" / "queue.log.1"
     rotated.mkdir()
     os.utime(rotated, (NOW - 60, NOW - 60))
@@ -321,9 +323,9 @@ async def test_beyond_the_log_in_memory_its_panes_say_so(past: Path) -> None:
         await freeze(operator)
         await operator.step(",,,,,,,,,,", "Alerts at 09:40:28Z")
         lines = operator.text.splitlines()
-        for title, seconds in (("Kinds", "1m40s"), ("Recent warnings", "40s")):
+        for title, known in (("Kinds", "09:42:08Z"), ("Recent warnings", "09:41:08Z")):
             below = next(lines[at + 1] for at, line in enumerate(lines) if title in line)
-            assert f"log not read so far back; known in {seconds} (.)" in below
+            assert f"log not read so far back: step to {known} (.)" in below
 
 
 def test_transports_of_then_are_counted_from_the_log(root: Path) -> None:
