@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from engine.destinations.watch import SeenDestination
 from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State, count_by_words
-from engine.monitor.alerts import Alert, is_stalled, needs_attention
+from engine.monitor.alerts import Alert, AlertKind, is_stalled, needs_attention
 from engine.monitor.forecast import Forecast, ForecastInputs, drain_with_rate_limit, make_forecasts
 from engine.monitor.latency import KindFigures
 from engine.monitor.mail_monitor import parse_mail_event
@@ -127,8 +127,8 @@ def recorded_snapshot(
     parts: Sequence[str] = (),
 ) -> PlaceSnapshot:
     """A place as recorded at a time (epoch seconds UTC); figures of transports that are not
-    recorded are counted from the log events in memory. `parts`: the queues of a server, whose
-    lines say that they are not recorded."""
+    recorded are counted from the log events in memory, and one with such an alert is suspended.
+    `parts`: the queues of a server, whose lines say that they are not recorded."""
     recorded = history.at(at)
     if isinstance(recorded, MissingSpan):
         return PlaceSnapshot(
@@ -148,6 +148,7 @@ def recorded_snapshot(
         kinds=recorded.kinds,
         undated="death times not recorded",
     )
+    stopped = {one.target.name for one in recorded.alerts if one.kind is AlertKind.SUSPENDED}
     known = recorded.complete and not recorded.unavailable
     forecasts = make_forecasts(basis, place.alerts, place.retention_days, at)
     queue = PlaceLine(
@@ -180,7 +181,12 @@ def recorded_snapshot(
         recorded.lock,
         sending=MailHealth(
             tuple(
-                _with_counted_windows(transport, memory, find_mail_log(place.logs), at)
+                _with_counted_windows(
+                    transport._replace(suspended=transport.name in stopped),
+                    memory,
+                    find_mail_log(place.logs),
+                    at,
+                )
                 for transport in history.transports(recorded)
             )
         ),

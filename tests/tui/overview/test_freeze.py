@@ -19,6 +19,7 @@ import pytest
 
 from engine.locks.token_buckets import BucketState
 from engine.model import State
+from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
 from engine.monitor.recorded_history import RecordedHistory
 from engine.monitor.recorder import (
     OWNER_FILE,
@@ -350,6 +351,21 @@ def test_transports_of_then_are_counted_from_the_log(root: Path) -> None:
 
     assert health(memory) == (Health.OK, [DeliveryCounts(0, sent, 0) for sent in (0, 2, 3)])
     assert health(NO_EVENTS) == (Health.UNKNOWN, [None, None, None])
+
+
+def test_a_transport_is_suspended_as_in_the_alert_of_then(root: Path) -> None:
+    """Beside an alert that it is suspended, a transport of a past time is not failing."""
+    tally = DeliveryCounts(30, 0, 30)
+    windows = tuple(CountWindow(*window)._replace(tally=tally) for window in WINDOWS)
+    known = tuple(TransportHealth(name, tally, windows) for name in ("msmtp", "curl"))
+    goal = Goal("mail.out", Where.TRANSPORTS, None, "msmtp")
+    alert = Alert(Level.WARN, AlertKind.SUSPENDED, "msmtp suspended by root", NOW - 60, goal)
+    sample = a_sample(NOW - 30, alerts=(alert,))._replace(transports=known)
+    history = RecordedHistory((), "mail.out", decode_sample(encode_sample(sample), "mail.out"))
+    sending = recorded_snapshot(disk_place(root), 1, history, at=NOW - 20, cells=10).sending
+    assert sending is not None
+    states = [transport.health(0.5) for transport in sending.transports]
+    assert states == [Health.SUSPENDED, Health.FAILING]
 
 
 def test_the_line_of_then_counts_what_the_live_one_counts(root: Path) -> None:
