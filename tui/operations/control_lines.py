@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine.locks.token_buckets import BucketState, describe_bucket
+from engine.locks.token_buckets import BucketState
 from engine.model import Problem
 from engine.operations import controls
 from engine.operations.controls import ControlRow, Order
 from engine.places.place import WholeQueueFigures
 from engine.store import Control
 from engine.text.figure import UNKNOWN
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
-from engine.text.times import format_deadline, format_rough_duration
+from engine.text.times import format_rough_duration
 from tui.text import lines as lines_text
 from tui.text.graphs import bar
 from tui.text.lines import (
     BLANK_LINE,
     Line,
     Run,
-    cells_of,
     cut_line,
-    fit_text,
     folded_lines,
     part_line,
 )
@@ -105,37 +104,54 @@ def control_table(rows: Sequence[ControlRow], width: int) -> tuple[Line, list[tu
     return head, [(row.label, line) for row, line in zip(rows, lines, strict=True)]
 
 
-def limit_rows(tokens: Sequence[BucketState], now: float, width: int) -> list[tuple[str, Line]]:
-    """One line for each rate limit: its kind, its tokens, a bar, the rate and the next token."""
-    named = [(safe_line(bucket.name) or "all kinds", bucket) for bucket in tokens]
-    names = max((cells_of(name) for name, _ in named), default=0)
-    rows = []
-    for name, bucket in named:
-        tokens_, _, rate = describe_bucket(bucket).partition(", ")
-        wait_seconds = 0.0 if bucket.next is None else max(0.0, bucket.next - now)
-        soon = "" if bucket.next is None else f"next in {format_rough_duration(wait_seconds)}"
-        filled = bar(bucket.tokens / max(1, bucket.burst), GAUGE_CELLS)
-        line: Line = (
-            (f"   {fit_text(name, min(names, NAME_CELLS))}  ", "strong"),
-            (fit_text(filled, GAUGE_CELLS), "accent"),
-            (f"  {tokens_}", "" if bucket.tokens else "warn"),
-            (f"  {rate}" if rate else "", "muted"),
-            (f"  {soon}", "muted"),
-        )
-        rows.append((BUCKET + bucket.name, cut_line(line, width)))
-    return rows
+def limit_table(
+    tokens: Sequence[BucketState], now: float, width: int
+) -> tuple[Line, list[tuple[str, Line]]]:
+    """Titles and one line for each rate limit: its kind, its tokens and a bar, the rate and the
+    next token."""
+
+    def count(bucket: BucketState) -> Run:
+        text = "PAUSED" if bucket.paused else f"{bucket.tokens:,} of {bucket.burst:,}"
+        return text, "warn" if bucket.paused or not bucket.tokens else ""
+
+    def gauge(bucket: BucketState) -> Run:
+        return bar(bucket.tokens / max(1, bucket.burst), GAUGE_CELLS), "accent"
+
+    def rate(bucket: BucketState) -> Run:
+        return ("", "") if bucket.per_hour is None else (f"{bucket.per_hour:,}/h", "muted")
+
+    def next_token(bucket: BucketState) -> Run:
+        if bucket.next is None:
+            return "-", "muted"
+        return f"in {format_rough_duration(max(0.0, bucket.next - now))}", "muted"
+
+    columns: tuple[Column[BucketState], ...] = (
+        Column("KIND", 8, lambda bucket: (limit_name(bucket), "strong"), most=NAME_CELLS),
+        Column("TOKENS", 6, count, most=16),
+        Column("RATE", 6, rate, most=12),
+        Column("NEXT", 6, next_token, most=9),
+        Column("", GAUGE_CELLS, gauge, rank=1),
+    )
+    head, lines = Table(columns).lines(tokens, width)
+    return head, [(BUCKET + one.name, line) for one, line in zip(tokens, lines, strict=True)]
 
 
-def limit_lines(bucket: BucketState, now: float, width: int) -> list[Line]:
-    """Details of a rate limit; without the next token if the bucket is full."""
-    next_at = "" if bucket.next is None else format_deadline(bucket.next, now)
+def limit_name(bucket: BucketState) -> str:
+    """The kind that a rate limit is about, safe to show."""
+    return safe_line(bucket.name) or "all kinds"
+
+
+def limit_lines(bucket: BucketState, pending: int | None, width: int) -> list[Line]:
+    """Details of a rate limit: the pending tasks of its kind, where it is set, and how to change
+    it."""
+    setting = f"handlers.{safe_line(bucket.name)}.rate" if bucket.name else "queue.rate"
+    waiting = UNKNOWN if pending is None else format_count(pending, "task")
     rows = [
-        ("what", f"rate limit of {safe_line(bucket.name) or 'all kinds'}"),
-        ("tokens", describe_bucket(bucket)),
-        ("next token", next_at),
-        ("change", "in the configuration, then restart the worker"),
+        *([("pending", waiting)] if bucket.name else []),
+        ("set in", f"{setting} of the configuration: per_hour, burst"),
+        ("change", "edit it, then restart the worker"),
     ]
-    return lines_text.fact_lines([row for row in rows if row[1]], width, FACT_CELLS)
+    return lines_text.fact_lines(rows, width, FACT_CELLS)
 
 
 def detail_lines(name: str, control: Control, width: int) -> list[Line]:

@@ -316,9 +316,12 @@ class ControlParts(RowsParts):
     def rows(self, width: int) -> ShownRows:
         known = control_rows(self.session.inspector.controls)
         head, listed = view.control_table(known, width)
-        limits = view.limit_rows(self._limits, self.context.clock(), width)
-        choices = [Choice(name, line) for name, line in (*listed, *limits)]
-        return ShownRows(head if listed else (), choices)
+        limit_head, limits = view.limit_table(self._limits, self.context.clock(), width)
+        if not known:
+            return ShownRows(limit_head if limits else (), [Choice(*row) for row in limits])
+        # The facts of a queue with controls name its limit, too, and a control sets it.
+        foot = [BLANK_LINE, limit_head, *(line for _, line in limits)] if limits else []
+        return ShownRows(head, [Choice(*row) for row in listed], foot)
 
     def details(self, width: int) -> list[Line]:
         warnings, facts = view.warning_lines(self.facts, width), view.fact_lines(self.facts, width)
@@ -356,7 +359,9 @@ class ControlParts(RowsParts):
         if selected is not None:
             return view.detail_lines(selected.label, selected.control, width)
         if limit is not None:
-            return view.limit_lines(limit, self.context.clock(), width)
+            backlog = self.session.backlog
+            pending = None if backlog is None else backlog.kinds.get(limit.name)
+            return view.limit_lines(limit, pending, width)
         if latest.unavailable:
             return [((f" {safe_line(latest.unavailable)}", "error"),)]
         known = bool(self.session.inspector.states)
@@ -368,9 +373,13 @@ class ControlParts(RowsParts):
         return Frame("Controls", "9", f"{amount:,}", view.pause_line(controls))
 
     def details_frame(self, below: int) -> Frame:
-        selected = self.selected
-        name = "" if selected is None else safe_line(selected.label)
-        return Frame("Queue", "", name, ((f"PgDn {below:,} more", "key"),) if below else ())
+        selected, limit = self.selected, self._selected_limit
+        name = "Facts of the queue"
+        if selected is not None:
+            name = f"Control {safe_line(selected.label)}"
+        elif limit is not None:
+            name = f"Rate limit of {view.limit_name(limit)}"
+        return Frame(name, right=((f"PgDn {below:,} more", "key"),) if below else ())
 
     def next_step(self, width: int) -> Line:
         selected = self.selected

@@ -229,14 +229,41 @@ async def test_a_target_is_asked_for() -> None:
 
 
 async def test_rate_limits_are_listed_with_their_next_token() -> None:
-    """A place without controls lists its rate limits with a bar, read-only."""
+    """A place without controls lists its rate limits with a bar, read-only. The details have the
+    pending tasks of the kind, and where the limit is set."""
     limit = BucketState("mail_send", 2, 5, NOW + 21, 720)
-    place = a_place(a_memory([a_task(1)]), tokens=lambda: (limit,))
+    place = a_place(a_memory([a_task(1, kind="mail_send")]), tokens=lambda: (limit,))
     async with an_operator(place, size=(120, 40), first=keys.CONTROLS) as operator:
-        await operator.sees("9 Controls 1", "2 of 5 tokens 720/h next in 21s")
-        await operator.sees(
-            "rate limit of mail_send", "next token 09:42:29Z (in 21s)", "are read-only"
-        )
+        await operator.sees("9 Controls 1", "KIND TOKENS RATE NEXT", "2 of 5 720/h in 21s")
+        await operator.sees("Rate limit of mail_send", "pending 1 task", "are read-only")
+        await operator.sees("set in handlers.mail_send.rate", "then restart the worker")
+        assert not any(word in operator.text for word in (" Queue ", "next token"))
+
+
+async def test_rate_limits_of_a_queue_with_controls_have_their_own_titles(
+    whole: ZgbConsolePlace,
+) -> None:
+    """They are below the controls, whose facts and values say how they are set; the details are
+    named for the control under the cursor."""
+    limit = BucketState("", 2, 5, NOW + 21, 60)
+    async with an_operator(whole.place(tokens=lambda: (limit,))) as operator:
+        await board(operator)
+        await operator.sees("CONTROL VALUE EFFECT", "KIND TOKENS RATE NEXT", "all kinds")
+        await operator.sees("2 of 5 60/h in 21s", f"Control {PAUSE}")
+        assert all(not choice.key.startswith(view.BUCKET) for choice in operator.picker.rows)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_the_tokens_of_a_rate_limit_stay_on_a_small_screen(width: int) -> None:
+    """A narrow table has no bar, but the tokens, the rate and the next token; a pause is a word."""
+    limits = [
+        BucketState("mail_send", 0, 5, NOW + 4, 720),
+        BucketState("", 2, 5, None, paused=True),
+    ]
+    _, rows = view.limit_table(limits, NOW, width)
+    mail, every = (words([line]).split() for _, line in rows)
+    assert " ".join(mail) == "mail_send 0 of 5 720/h in 4s"
+    assert every[:4] == ["all", "kinds", "PAUSED", "-"]
 
 
 def test_names_of_controls_are_whole_at_80_columns() -> None:
