@@ -134,7 +134,7 @@ LINES = {
     "tui.groups": 1300,
     "tui.locks": 1800,
     "tui.log": 1850,
-    "tui.operations": 4450,
+    "tui.operations": 4500,
     "tui.overview": 4150,
     "tui.packaging": 800,
     "tui.plan": 2750,

@@ -16,6 +16,7 @@ from tui.text.times import (
     format_clock,
     format_countdown,
     format_minutes,
+    format_seconds,
     format_time_with_age,
 )
 
@@ -24,6 +25,9 @@ from tui.text.times import (
     ((format_minutes, -5), "<1m"),
     ((format_minutes, 0), "<1m"),
     ((format_minutes, 59.9), "<1m"),
+    ((format_seconds, 59.9), "59s"),
+    ((format_seconds, 60), "1m"),
+    ((format_seconds, float("nan")), "?"),
     ((format_minutes, 60), "1m"),
     ((format_minutes, 3599), "59m"),
     ((format_minutes, 7980), "2h13m"),
