@@ -333,6 +333,8 @@ def next_step(parts: QueueParts, *, lock_alarms: bool) -> tuple[str, str]:
         if seconds <= 0:
             return "", "the next worker run moves it to quarantine"
         return "", f"worker moves it to quarantine in {seconds:.0f}s"
+    if on_problems and not read_only and (names := parts.problem_controls):
+        return "C", f"shows the controls for it: {', '.join(names)}"
     if lock_alarms and state in (State.PENDING, State.ACTIVE):
         refused = parts.place.why_no_unlock(read_only)
         return ("5", "shows the locks") if refused else ("U", "shows the evidence")

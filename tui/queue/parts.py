@@ -4,6 +4,7 @@ What a key acts on is a value made from them when it is asked for."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Mapping
 from enum import Flag, auto
@@ -213,6 +214,13 @@ class QueueParts:
     def problem(self) -> Problem | None:
         """The problem under the cursor."""
         return next((each for each in self.problems if each.where == self.problem_key), None)
+
+    @property
+    def problem_controls(self) -> list[str]:
+        """Controls of the queue that change the problem under the cursor: its text names them."""
+        words = {*re.findall(r"\w+", self.problem.what)} if self.problem else set()
+        controls = self.inspector.controls.items()
+        return [name for name, one in controls if not one.refusal and {*name.split("-")} <= words]
 
     @property
     def trash_facts(self) -> TrashFacts:
@@ -435,6 +443,8 @@ class QueueParts:
 
     def verb_refusal(self, verb: str) -> str:
         if self.tabs.on_problems:
+            if not self.context.arming.read_only and self.problem_controls:
+                return "problems are changed by controls: C lists them"
             return "problems cannot be changed here: Enter shows them"
         return self.filter.error or refusals.verb_refusal(
             self.session, self.context, verb, self.state, self.selected_task

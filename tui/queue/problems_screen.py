@@ -7,6 +7,7 @@ from itertools import islice
 
 from engine.model import Problem, State
 from engine.store import StoreError
+from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
 from engine.text.render_bytes import hex_dump
 from engine.text.safe import safe_line, state_name
@@ -15,7 +16,17 @@ from tui.screens.page import Page
 from tui.task.parts_lines import bytes_per_row
 from tui.text import keys
 from tui.text.frames import Frame
-from tui.text.lines import BLANK_LINE, UNKNOWN_RUN, Line, Run, fact_lines
+from tui.text.lines import (
+    BLANK_LINE,
+    MARGIN_CELLS,
+    UNKNOWN_RUN,
+    Line,
+    Run,
+    fact_lines,
+    fit_text,
+    fold_text,
+)
+from tui.text.log_line import shorten_ids
 from tui.text.table import REST, Choice, Column, Table, alarm_sign
 from tui.text.times import format_minutes, format_time_with_age
 from tui.widgets.background import run_in_background
@@ -26,30 +37,55 @@ DUMP_ROWS = 16
 """Hex dump rows per problem."""
 
 
-WHERE_PERCENT = 45
-"""Share of a row that the path of a problem gets."""
+MAX_WHERE_CELLS = 28
+"""Cells of the longest name of a file that the list shows in full."""
 
 
-def problem_rows(problems: Sequence[Problem], now: float, width: int) -> tuple[list[Choice], Line]:
-    """One row for each problem: its path, what is wrong, for how long; and the titles above."""
+def problem_rows(
+    problems: Sequence[Problem],
+    states: Mapping[State, str],
+    now: float,
+    width: int,
+    height: int = 0,
+) -> tuple[list[Choice], Line]:
+    """A row for each problem: the name of its file and its state or folder, what is wrong, for how
+    long; and the titles above. What is wrong is folded to two lines if `height` has room for it."""
+
+    def where(problem: Problem) -> list[Run]:
+        path, _, name = safe_line(problem.where).rpartition("/")
+        *_, word = ["", *(each for each in path.split("/") if each == shorten_ids(each))]
+        if problem.state is not None:
+            word = states.get(problem.state, problem.state)
+        return [(shorten_ids(name), "accent"), (f" {state_name(word)}" if word else "", "muted")]
 
     def since(problem: Problem) -> Run:
         if problem.since is None or problem.since > now:  # the clock was set back
             return UNKNOWN_RUN
         return format_minutes(now - problem.since), ""
 
-    where = max(8, (width - 3) * WHERE_PERCENT // 100)
     columns: tuple[Column[Problem], ...] = (
-        Column(
-            "WHERE", where, lambda problem: (safe_line(problem.where), "accent"), keeps_end=True
-        ),
+        Column("WHERE", 8, where, most=MAX_WHERE_CELLS),
         Column("PROBLEM", 8, lambda problem: (safe_line(problem.what), ""), grows=REST),
         Column("SINCE", 6, since, right=True),
     )
     table = Table(columns, margin=lambda problem: alarm_sign(True, "warn"))
-    head, lines = table.lines(problems, width - 1)
-    rows = zip(problems, lines, strict=True)
-    return [Choice(problem.where, line) for problem, line in rows], head
+    table = table.fitted(problems, width - 1)
+    first_column, column, _ = table.columns
+    blanks = " " * (MARGIN_CELLS + first_column.width + table.gaps[0])
+    rows: list[Choice] = []
+    for problem in problems:
+        pieces = fold_text(safe_line(problem.what), column.width)
+        if len(pieces) > 1 and 2 * len(problems) < height:
+            rest = fit_text(" ".join(pieces[1:]), column.width)
+            line = table.line(problem._replace(what=pieces[0]), width - 1)
+            rows += [Choice(problem.where, line), Choice("", ((blanks + rest, ""),), True)]
+        else:
+            rows.append(Choice(problem.where, table.line(problem, width - 1)))
+    return rows, table.titles(width - 1)
+
+
+NO_TIME = f"{UNKNOWN} no time recorded"
+"""Why it is unknown since when there is a problem."""
 
 
 def problem_details(
@@ -59,8 +95,8 @@ def problem_details(
     rows = [("where", problem.where), ("problem", problem.what)]
     if problem.state is not None:
         rows.append(("state", state_name(states.get(problem.state, problem.state))))
-    if problem.since is not None:
-        rows.append(("since", format_time_with_age(problem.since, now)))
+    since = NO_TIME if problem.since is None else format_time_with_age(problem.since, now)
+    rows.append(("since", since))
     return fact_lines([(name, safe_line(text)) for name, text in rows], width, 9)
 
 

@@ -300,8 +300,9 @@ class QueueWidgets:
         if parts.tabs.on_problems:
             from tui.queue.problems_screen import problem_rows
 
-            width = self.problem_list.size.width or self._screen.size.width
-            rows, head = problem_rows(parts.problems, parts.clock(), width)
+            width, height = self.problem_list.size
+            width, states = width or self._screen.size.width, parts.inspector.states
+            rows, head = problem_rows(parts.problems, states, parts.clock(), width, height)
             self.problem_list.show_rows(rows, [head if rows else painters.no_problems(parts)])
             parts.problem_key = self.problem_list.key
         self.list.signs = painters.signs(parts, self.list.size.width)

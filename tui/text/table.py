@@ -185,6 +185,8 @@ class Choice(NamedTuple):
     """Unique key of the row; the cursor follows it."""
     line: Line
     """The painted row; its first cell is free for the cursor."""
+    continues: bool = False
+    """The second line of the row above, which the cursor passes."""
 
 
 class ShownRows(NamedTuple):

@@ -82,6 +82,7 @@ class Picker(Painted, can_focus=True):
             self._left_at = monotonic()
         self.is_gone = has_left and monotonic() - self._left_at < GHOST_SECONDS
         self._at = max(0, min(self._at if at < 0 else at, len(keys) - (not self.is_gone)))
+        self._at -= any(row.continues for row in self._rows[self._at : self._at + 1])
         if self.is_gone:
             self._rows = (*self._rows[: self._at], *selected_rows, *self._rows[self._at :])
         self._scroll_to_cursor()
@@ -99,7 +100,9 @@ class Picker(Painted, can_focus=True):
         """Move the cursor to the row on a line; return True if it was there before."""
         at = self._top + y - len(self._head)
         is_row = len(self._head) <= y < self.size.height - len(self._foot)
-        return is_row and at < len(self._rows) and not self._go(at)
+        if not is_row or at >= len(self._rows):
+            return False
+        return not self._go(at - self._rows[at].continues)
 
     def activate(self, active: bool) -> None:
         """Show the cursor as active or inactive."""
@@ -114,6 +117,8 @@ class Picker(Painted, can_focus=True):
 
     def _go(self, at: int) -> bool:
         before, at = self._at, max(0, min(at, len(self._rows) - 1))
+        if any(row.continues for row in self._rows[at : at + 1]):
+            at += 1 if before < at < len(self._rows) - 1 else -1
         if self.is_gone and at != before:
             self._rows = (*self._rows[:before], *self._rows[before + 1 :])
             self.is_gone, before, at = False, -1, at - (at > before)

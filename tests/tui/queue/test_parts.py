@@ -9,7 +9,9 @@ from math import inf
 import pytest
 
 from engine.index.filter_language import parse_filter
+from engine.live.inspector import Inspector
 from engine.model import Problem, State, Task
+from engine.store import Control
 from engine.text.error_pattern import fold_error, pattern_name
 from tests.console_places import NOW, Clock, a_memory, a_place, some_tasks
 from tests.tui.asked_screen import AskedScreen
@@ -313,6 +315,28 @@ async def test_a_list_of_one_cluster_leads_to_a_retry_of_all() -> None:
         assert next_step(queue.parts, lock_alarms=False)[0] == "R"
     for text, is_one in (("cluster=F-1", True), ("!cluster=F-1", False), ("cluster=F-1 x", False)):
         assert parse_filter(text).is_only("cluster") is is_one
+
+
+@pytest.mark.parametrize(("what", "step", "refusal"), [
+    ("cut; discard it, or put it back", "shows the controls for it: discard, put-back", "C"),
+    ("cut", "shows the first bytes of the file", "Enter"),
+])  # fmt: skip
+async def test_a_problem_has_the_key_of_what_corrects_it(
+    what: str, step: str, refusal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controls that its text names are the next step, and in the refusal of a verb; in a
+    console that only reads they are not."""
+    known = dict.fromkeys(("discard", "put-back", "repair"), Control("mend"))
+    monkeypatch.setattr(Inspector, "controls", known)
+    async with a_queue() as queue, a_queue(read_only=True) as reader:
+        for one in (queue, reader):
+            parts = one.parts
+            parts.to_tab(parts.tabs.all.index(None))
+            parts.problems = (Problem("a.task", what),)
+            parts.problem_key = "a.task"
+        assert next_step(queue.parts, lock_alarms=False) == (refusal, step)
+        assert f" {refusal} " in queue.parts.verb_refusal("purge")
+        assert next_step(reader.parts, lock_alarms=False)[0] == "Enter"
 
 
 async def test_a_problem_says_when_its_file_is_quarantined() -> None:

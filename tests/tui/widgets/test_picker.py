@@ -42,6 +42,23 @@ def state_of(picker: Picker) -> tuple[str, str, bool]:
     return "".join(row.key for row in picker.rows), picker.key, picker.is_gone
 
 
+async def test_the_cursor_passes_the_second_line_of_a_row() -> None:
+    """A motion or a click on the second line of a row is on its row, or on the next one below."""
+    app = Bench()
+    async with app.run_test(size=(20, 5)):
+        picker = app.query_one(Picker)
+        folded = [Choice(name, ((f" {name}", ""),), name == " ") for name in "a b "]
+        picker.show_rows(folded)
+        keys = [picker.move(how) and picker.key for how in ("down", "down", "up", "last")]
+        assert (keys, picker.select_line(1), picker.key) == (["b", False, "a", "b"], False, "a")
+        assert picker.select_line(1)
+        picker.move("last")
+        picker.show_rows(folded[:2])
+        assert picker.is_gone
+        picker.move("up")
+        assert picker.key == "a"
+
+
 MOVES = ("down", "up", "last")
 
 

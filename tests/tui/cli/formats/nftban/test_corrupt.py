@@ -38,7 +38,7 @@ def test_a_problem_says_when_its_file_is_quarantined(root: str) -> None:
         assert (dead.since is not None, dead.quarantined_at) == (True, None)
         list(store.take(changed + 59, "me", 1))
         assert not list(store.list_quarantined())
-    (row,), titles = problem_rows([pending], changed + 120, 80)
+    (row,), titles = problem_rows([pending], {}, changed + 120, 80)
     assert "".join(text for text, _ in titles).split() == ["WHERE", "PROBLEM", "SINCE"]
     assert "".join(text for text, _ in row.line).rstrip().endswith(" 2m")
 
