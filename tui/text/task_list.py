@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias
@@ -98,8 +99,12 @@ def _recipients_cell(cells: int) -> TaskCell:
     return recipients
 
 
+_OWN_NAME = re.compile(r"^\w+_([2-5]\d\d): (?=\1\b)")
+"""Our own name of an error before a reply with the same code: `unavailable_450: 450`."""
+
+
 def _error(row: ListedTask) -> Run:
-    return safe_line(row.task.error), ""
+    return _OWN_NAME.sub("", safe_line(row.task.error)), ""
 
 
 def _created(row: ListedTask) -> Run:
@@ -219,22 +224,35 @@ def task_columns(
     return _with_rest(fixed, Column("ERROR", 9, _error, order="error", grows=REST), width, more)
 
 
-_MAIL_WIDTHS = {"KIND": 130, "TRIES": 100, "BY": 90, "STATE": 74, "AGE": 66, "EXPIRES": 66}
-"""Columns that a list of mails lacks if it is narrower: addresses say more."""
+_MAIL_WIDTHS = {
+    "KIND": 130,
+    "FROM": 110,
+    "TRIES": 100,
+    "BY": 90,
+    "STATE": 74,
+    "AGE": 66,
+    "EXPIRES": 66,
+}
+"""Columns that a list of mails lacks if it is narrower: recipient and error say more."""
+
+_REPLY_CELLS = 22
+"""Cells of the error that the recipient leaves: `450 4.2.0 mailbox busy`."""
 
 
 def _mail_columns(
     columns: Sequence[Column[ListedTask]], width: int
 ) -> tuple[Column[ListedTask], ...]:
-    """The columns of mails: their addresses after the others, each as wide as the error."""
+    """The columns of mails: their addresses after the others, each as wide as the error; the
+    recipient is whole before the error has more room."""
     columns = [column for column in columns if width >= _MAIL_WIDTHS.get(column.title, 0)]
-    room = width - Table(columns).cells - 3 * COLUMN_GAP_CELLS
-    cells = max(8, min(28, room // 3))
-    return (
-        *columns,
+    addresses = 2 if width >= _MAIL_WIDTHS["FROM"] else 1
+    room = width - Table(columns).cells - (addresses + 1) * COLUMN_GAP_CELLS
+    cells = max(8, min(28, max(room // (addresses + 1), (room - _REPLY_CELLS) // addresses)))
+    shown = (
         Column("FROM", cells, _sender, order="sender"),
         Column("TO", cells, _recipients_cell(cells), order="destination"),
     )
+    return (*columns, *shown[-addresses:])
 
 
 def _with_rest(
