@@ -389,7 +389,7 @@ def _services(console: Console) -> AppServices:
         context=console.context,
         states=console.navigator.session.inspector.states,
         places=tuple(session.place.name for session in console.sessions),
-        terminal=_describe_terminal(console),
+        terminal=partial(_describe_terminal, console),
     )
 
 

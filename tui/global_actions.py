@@ -47,7 +47,7 @@ class AppServices(NamedTuple):
     context: ConsoleContext
     states: Mapping[State, str]
     places: tuple[str, ...]
-    terminal: tuple[str, ...]
+    terminal: Callable[[], tuple[str, ...]]
 
 
 GlobalAction: TypeAlias = Callable[[App[Any], BaseScreen, AppServices], Awaitable[None] | None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
@@ -10,13 +10,20 @@ from textual.widgets import Input
 
 from engine.index.filter_language import FIELDS
 from engine.text.figures import format_count
-from engine.text.safe import safe_line
 from tui.screens.base import key_bindings
 from tui.screens.page import Page
 from tui.text import keys
 from tui.text.frames import BOX, RULE, frame_border
 from tui.text.keys import KeysOn
-from tui.text.lines import BLANK_LINE, Line, cut_line, fact_lines, fold_text, heading_line
+from tui.text.lines import (
+    BLANK_LINE,
+    Line,
+    cut_line,
+    fact_lines,
+    fold_text,
+    folded_lines,
+    heading_line,
+)
 from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.text_input import Words
 
@@ -49,10 +56,13 @@ SCREEN_TITLES = {
 
 KEY_CELLS = 9
 
-COLUMN_CELLS = 58
+COLUMN_CELLS = 38
 """Minimum width of a column of keys."""
 
-GROUPS = ("Act", "View", "Mark", "Copy", "Move", "Quit")
+FIXED_LINES = 5
+"""Lines of the help around its keys: search, frame, message, hints."""
+
+GROUPS = ("Move", "View", "Act", "Mark", "Copy", "Quit")
 
 FILTER_ACTION = "filter"
 """Action whose screens also explain the filter language."""
@@ -85,6 +95,7 @@ def help_lines(
     ]
     has_filter = any(key.action == FILTER_ACTION for key in described)
     matching = [key for key in described if _matches(key, terms)]
+    matching.sort(key=lambda key: key.is_minor or not key.hint)  # the rare ones are last
     groups = [(group, [key for key in matching if key.group == group]) for group in GROUPS]
     rows = _grouped_lines(groups, width)
     typed = _filter_lines(width, terms) if has_filter else []
@@ -142,10 +153,14 @@ def _matches(key: keys.Key, terms: list[str]) -> bool:
     return all(word in text for word in terms)
 
 
-def _in_two_columns(lines: Sequence[Line], width: int) -> list[Line]:
-    """The lines side by side, parted at the blank line nearest to their middle."""
+def _in_two_columns(lines: Sequence[Line], width: int, height: int) -> list[Line]:
+    """The lines side by side, parted at the blank line nearest to their middle; above the keys
+    that act if not all lines have room, so that those are seen first."""
     blanks = [at for at, line in enumerate(lines) if line == BLANK_LINE] or [len(lines)]
     middle = min(blanks, key=lambda at: abs(at - len(lines) / 2))
+    act = heading_line("Act", width)
+    if max(middle, len(lines) - middle - 1) > height and act in lines[1:]:
+        middle = lines.index(act) - 1
     right = (*lines[middle + 1 :], *[BLANK_LINE] * middle)
     left_lines = (*lines[:middle], *[BLANK_LINE] * len(lines))
     amount = max(middle, len(lines) - middle - 1)
@@ -171,12 +186,12 @@ class HelpScreen(Page):
         keys_on: KeysOn,
         screen_kind: str,
         without: Collection[str] = (),
-        terminal: tuple[str, ...] = (),
+        terminal: Callable[[], tuple[str, ...]] = tuple,
         refusals: Mapping[str, str] = {},
         words: Mapping[str, str] = {},
     ) -> None:
-        """`terminal`: lines that describe the detected terminal. `refusals`: why keys are refused
-        now, by the key. `words`: descriptions that replace those of the keys, by action."""
+        """`terminal` returns lines that describe the detected terminal. `refusals`: why keys are
+        refused now, by the key. `words`: descriptions that replace those of the keys, by action."""
         super().__init__()
         self._keys_on = keys_on
         self._screen_kind, self._without, self._terminal = screen_kind, without, terminal
@@ -211,26 +226,27 @@ class HelpScreen(Page):
         inside = width - 3 if _border(width, self.size.height) == BOX else width
         search = self.query_one(Input).value
         columns = 2 if inside >= 2 * COLUMN_CELLS else 1
-        lines = help_lines(
-            self._keys_on,
-            self._screen_kind,
-            self._without,
-            width=inside // columns,
-            search=search,
-            words=self._words,
-        )
-        if not search and self._refusals:
-            refused = fact_lines([*self._refusals.items()], inside // columns, KEY_CELLS)
-            lines = [heading_line("Refused now", inside // columns), *refused, *lines]
-        if not search and self._terminal:
-            lines += [BLANK_LINE, heading_line("This terminal", inside // columns)]
-            lines += [((f"  {safe_line(text)}", ""),) for text in self._terminal]
+        lines = self._text(inside // columns, search)
         if columns > 1:
-            lines = _in_two_columns(lines, inside // columns)
+            lines = _in_two_columns(lines, inside // columns, self.size.height - FIXED_LINES)
         nothing: list[Line] = [BLANK_LINE, (("   no matching keys; Esc closes", "muted"),)]
         self.query_one(LongText).show(lines or nothing)
         self.show_hints()
         self.call_after_refresh(self._paint_frame)
+
+    def _text(self, width: int, search: str) -> list[Line]:
+        """All lines in one column."""
+        kind, words = self._screen_kind, self._words
+        lines = help_lines(
+            self._keys_on, kind, self._without, width=width, search=search, words=words
+        )
+        if not search and self._refusals:
+            refused = fact_lines([*self._refusals.items()], width, KEY_CELLS)
+            lines += [BLANK_LINE, heading_line("Refused now", width), *refused]
+        if not search and (facts := self._terminal()):
+            lines += [BLANK_LINE, heading_line("This terminal", width)]
+            lines += [line for text in facts for line in folded_lines(text, width)]
+        return lines
 
     def _paint_frame(self) -> None:
         """Write the title, and how many lines are below, once the text has its size."""

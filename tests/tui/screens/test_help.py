@@ -1,0 +1,40 @@
+"""The help screen: the order of its keys, its columns and its facts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.console_operator import an_operator, words
+from tests.console_places import a_memory, a_place, some_tasks
+from tui.key_tables import keys_on
+from tui.screens.help import HelpScreen, help_lines
+from tui.text import keys
+
+
+def test_common_keys_come_first() -> None:
+    """Keys that move, show and act are the first groups; in each of them the rare ones are last."""
+    text = words(help_lines(keys_on, keys.LIST, (), 80))
+    order = [" Move ", " View ", "  Enter ", "  w ", " Act ", "  R ", "  X ", "  Q ", " Mark "]
+    places = [text.index(name) for name in order]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("key", ["1", "2"])
+async def test_the_help_has_two_columns_at_80_columns(key: str) -> None:
+    """The keys that act are beside those that move, also where not all keys have room."""
+    async with an_operator(a_place(a_memory(some_tasks())), size=(80, 24)) as operator:
+        await operator.press(key)
+        await operator.opens(HelpScreen, "?")
+        await operator.until(lambda: "- Move -" in operator.text)
+        (line,) = (line for line in operator.text.splitlines() if "- Move -" in line)
+        assert "- Act -" in line
+
+
+async def test_the_help_has_the_size_of_a_resized_terminal() -> None:
+    """A resize while the help is open changes what it shows about the terminal."""
+    async with an_operator(a_place(a_memory(some_tasks())), size=(80, 24)) as operator:
+        await operator.opens(HelpScreen, "?")
+        await operator.press("end")
+        await operator.sees("80x24")
+        await operator.pilot.resize_terminal(100, 60)
+        await operator.sees("100x60")
