@@ -21,7 +21,7 @@ from tui.session import index_queries
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import start_step
 from tui.text import keys
-from tui.text.frames import Frame
+from tui.text.frames import Frame, more_below
 from tui.text.hints import next_line
 from tui.text.lines import Line
 from tui.text.table import Choice, ShownRows
@@ -154,8 +154,8 @@ class LocksParts(RowsParts):
         return Frame("Locks", "5", f"{len(self.sessions)}")
 
     def details_frame(self, below: int) -> Frame:
-        more: Line = ((f"{below} more: Ctrl-d", "muted"),) if below else ()
-        return Frame("details" if self.selected is None else self.selected.name, right=more)
+        name = "details" if self.selected is None else self.selected.name
+        return Frame(name, right=more_below(below))
 
     def next_step(self, width: int) -> Line:
         if (session := self.selected) is None:

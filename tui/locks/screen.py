@@ -33,7 +33,7 @@ from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Box
 from tui.text import keys
-from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border
+from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border, more_below
 from tui.text.lines import Line, section
 from tui.text.log_line import log_line, shorten_ids
 from tui.text.table import Choice
@@ -129,7 +129,7 @@ class LockPanes:
         """The frame of the evidence, or of the output of the recovery."""
         if not self.text.is_attached:
             return  # the screen was removed before this call, which the layout had put off
-        more: Line = ((f"{self.text.below} more below", "muted"),) if self.text.below else ()
+        more = more_below(self.text.below)
         if self._plan.is_begun:
             self.text.show_frame(Frame("Output", right=more))
             return

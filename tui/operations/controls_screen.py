@@ -30,7 +30,7 @@ from tui.screens.rows_screen import ListPanes, RowsScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys
-from tui.text.frames import Frame
+from tui.text.frames import Frame, more_below
 from tui.text.hints import next_line
 from tui.text.lines import (
     BLANK_LINE,
@@ -379,7 +379,7 @@ class ControlParts(RowsParts):
             name = f"Control {safe_line(selected.label)}"
         elif limit is not None:
             name = f"Rate limit of {view.limit_name(limit)}"
-        return Frame(name, right=((f"PgDn {below:,} more", "key"),) if below else ())
+        return Frame(name, right=more_below(below))
 
     def next_step(self, width: int) -> Line:
         selected = self.selected

@@ -20,7 +20,7 @@ from tui.screens.rows_screen import ListPanes, RowsScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys
-from tui.text.frames import Frame
+from tui.text.frames import Frame, more_below
 from tui.text.hints import next_line
 from tui.text.lines import BLANK_LINE, Line, folded_lines
 from tui.text.table import Choice, ShownRows
@@ -120,8 +120,7 @@ class SchedulesParts(RowsParts):
         return Frame("Schedules", "", view.describe_total(known.rows, known.total), right)
 
     def details_frame(self, below: int) -> Frame:
-        more: Line = ((f"{below} more: PgDn", "muted"),) if below else ()
-        return Frame("details", right=more)
+        return Frame("details", right=more_below(below))
 
     def next_step(self, width: int) -> Line:
         if (selected := self.selected) is None:

@@ -45,7 +45,7 @@ from tui.screens.target import Target
 from tui.session.history import HISTORY_SECONDS, OLD_SECONDS, operation_name
 from tui.session.place_session import PlaceSession
 from tui.text import keys
-from tui.text.frames import Frame, frame_border
+from tui.text.frames import Frame, frame_border, more_below
 from tui.text.hints import next_line
 from tui.text.lines import BLANK_LINE, Line
 from tui.text.table import Choice, ShownRows
@@ -300,7 +300,8 @@ class OperationsParts(RowsParts):
 
     def details_frame(self, below: int) -> Frame:
         selected = self.selected
-        return Frame("details" if selected is None else view.describe_operation(selected.operation))
+        name = "details" if selected is None else view.describe_operation(selected.operation)
+        return Frame(name, right=more_below(below))
 
     def next_step(self, width: int) -> Line:
         selected = self.selected

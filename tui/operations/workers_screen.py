@@ -26,7 +26,7 @@ from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
 from tui.text import keys
-from tui.text.frames import Frame
+from tui.text.frames import Frame, more_below
 from tui.text.hints import next_line
 from tui.text.lines import Line, Run, folded_lines
 from tui.text.table import Choice, ShownRows
@@ -228,7 +228,7 @@ class WorkersParts(RowsParts):
             return Frame("no worker under the cursor")
         row, _ = selected
         who = f"PID {row.pid}" if row.pid is not None else row.owner
-        return Frame(f"{who} on {row.name}" if who else row.name)
+        return Frame(f"{who} on {row.name}" if who else row.name, right=more_below(below))
 
     def next_step(self, width: int) -> Line:
         if (selected := self.selected) is None:

@@ -9,11 +9,10 @@ from textual.containers import Horizontal
 from textual.widgets import Input
 
 from engine.index.filter_language import FIELDS
-from engine.text.figures import format_count
 from tui.screens.base import key_bindings
 from tui.screens.page import Page
 from tui.text import keys
-from tui.text.frames import BOX, RULE, frame_border
+from tui.text.frames import BOX, RULE, frame_border, more_below
 from tui.text.keys import KeysOn
 from tui.text.lines import (
     BLANK_LINE,
@@ -253,5 +252,4 @@ class HelpScreen(Page):
         if self.is_paintable:
             text = self.query_one(LongText)
             title: Line = (("? ", "key"), (f"Keys of {SCREEN_TITLES[self._screen_kind]}", "title"))
-            below = f"{format_count(text.below, 'more line')}: PgDn" if text.below else ""
-            text.set_frame(title, ((below, "muted"),) if below else ())
+            text.set_frame(title, more_below(text.below))

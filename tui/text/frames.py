@@ -56,6 +56,11 @@ class Frame(NamedTuple):
         return (*title, (f" {self.amount}", "strong")) if self.amount else title
 
 
+def more_below(lines: int) -> Line:
+    """How many lines a pane has below the visible ones, and the key that scrolls to them."""
+    return ((f"{lines:,} more: PgDn", "muted"),) if lines else ()
+
+
 Pane = TypeVar("Pane")
 """A pane, or its name."""
 

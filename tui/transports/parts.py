@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from engine.destinations.watch import ACTIONS, SeenDestination
 from engine.model import State
 from engine.monitor.transport_health import MailHealth, MailRoutes, TransportHealth, TransportUse
-from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from tui.plan import refusals
 from tui.screens.base import Copy
@@ -17,7 +16,7 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.rows_parts import RowsActions, RowsParts
 from tui.session.place_session import PlaceSession, seen_destinations
 from tui.text import keys
-from tui.text.frames import Frame
+from tui.text.frames import Frame, more_below
 from tui.text.hints import next_line
 from tui.text.lines import BLANK_LINE, Line, fold_text
 from tui.text.table import Choice, ShownRows
@@ -236,14 +235,13 @@ class TransportParts(RowsParts):
         return Frame("Transports and destinations", "6", f"{amount:,}", right)
 
     def details_frame(self, below: int) -> Frame:
-        more: Line = ((f" PgDn {format_count(below, 'more line')}", "muted"),)
         if (one := self.destination) is not None:
             name, state = one.destination.origin, destination_lines.state_run(one)
         elif (transport := self.transport) is not None:
             name, state = transport.name, view.state_run(transport, self._limit)
         else:
             return Frame("details")
-        return Frame(safe_line(name), right=(state, *(more if below else ())))
+        return Frame(safe_line(name), right=(state, ("  " * bool(below), ""), *more_below(below)))
 
     def next_step(self, width: int) -> Line:
         if (one := self.destination) is not None:
