@@ -138,7 +138,7 @@ LINES = {
     "tui.overview": 4150,
     "tui.packaging": 800,
     "tui.plan": 2750,
-    "tui.queue": 3050,
+    "tui.queue": 3100,
     "tui.screens": 2500,
     "tui.session": 2350,
     "tui.task": 2000,
