@@ -166,7 +166,8 @@ def forecast_drain(known: ForecastInputs, now: float) -> Forecast:
     if drain.trend is Trend.IDLE:
         why = drain.unknown or "nothing moved in the last minute"
         return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
-    assert drain.seconds is not None, f"{drain} has no time"
+    if not drain.seconds:  # as recorded, rounded to a tenth of a second
+        return _unknown(ForecastTopic.DRAIN, "ETA", "less than a second", numbers)
     brief = f"empty in {format_rough_duration(drain.seconds)}"
     net = format_rate(waiting / drain.seconds)
     return forecast(brief, f"{brief}: {waiting:,} at {net}, out less in", drain.seconds)

@@ -394,26 +394,32 @@ class PlanRun:
         waiting_bytes = 0
         lost: dict[Row, RowOutcome] = {}
         read = self._store.read_all([move.old for move in moves.values() if move.old is not None])
-        try:
-            for row, image in zip(moves, read, strict=True):
-                if isinstance(image, Gone):
-                    lost[row] = RowOutcome(row, RowResult.GONE, REASON_CHANGED)
-                elif isinstance(image, StoreError):
-                    lost[row] = RowOutcome(row, RowResult.FAILED, str(image))
-                else:
-                    images.append((row.id, image))
-                    waiting_bytes += len(image)
-                    if waiting_bytes >= IMAGE_BATCH_BYTES:
-                        self._recorder.save_images(images)
-                        images, waiting_bytes = [], 0
-            self._recorder.save_images(images)
-        except Unavailable as error:
-            self.trouble = str(error)
+        for row, image in zip(moves, read, strict=True):
+            if isinstance(image, Gone):
+                lost[row] = RowOutcome(row, RowResult.GONE, REASON_CHANGED)
+            elif isinstance(image, StoreError):
+                lost[row] = RowOutcome(row, RowResult.FAILED, str(image))
+            elif not self.trouble:
+                images.append((row.id, image))
+                waiting_bytes += len(image)
+                if waiting_bytes >= IMAGE_BATCH_BYTES:
+                    self._save_images(images)
+                    images, waiting_bytes = [], 0
+        if not self.trouble:
+            self._save_images(images)
+        if self.trouble:
             left = _failed((row for row in moves if row not in lost), self.trouble)
             lost |= {one.row: one for one in left}
         for row in lost:
             del moves[row]
         return [*lost.values()]
+
+    def _save_images(self, images: Sequence[tuple[str, bytes]]) -> None:
+        assert self._recorder is not None
+        try:
+            self._recorder.save_images(images)
+        except Unavailable as error:
+            self.trouble = str(error)
 
     def _swap(self, moves: Mapping[Row, Move], ended: list[RowOutcome]) -> None:
         unmoved = {(row.id, row.rev): row for row in moves}

@@ -92,7 +92,7 @@ def run_all(name: str, folder: Path, words: Words) -> None:
         if is_act := bool(re.search("--(apply|dry-run)", line)):
             line += " --json"
         run = command.run(shlex.split(line), cwd=folder, capture_output=True, text=True, input="")
-        is_right = run.returncode == 0 and bool(run.stdout.strip())
+        is_right = run.returncode == 0 and bool(run.stdout.strip() or run.stderr.strip())
         is_right |= run.returncode < 2 and any(re.fullmatch(one, line) for one in MAY_BE_WRONG)
         if not is_right or (is_act and not acts(json.loads(run.stdout))):
             wrong.append(f"{text} ({line}): {run.returncode} {run.stdout[-300:]}{run.stderr}")

@@ -429,9 +429,10 @@ class PlaceSession:
         has_run |= any(one is None or not 0 < (one.until or 0) <= now for one in leases)
         is_known = self.has_readings and self.place.has_leases and not self.place.server
         is_known &= not self.readings.queue_figures.unknown
-        if not is_known or has_run or count_lease_workers(self):
+        figures = self.readings.queue_figures
+        if not is_known or has_run or figures.has_worker or count_lease_workers(self):
             return ""
-        return self.readings.queue_figures.workers_unknown or MISSING_WORKER
+        return figures.workers_unknown or MISSING_WORKER
 
     async def _follow_backlog(self) -> None:
         time, due, earliest = asyncio.get_running_loop().time, 0.0, 0.0

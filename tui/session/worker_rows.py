@@ -17,6 +17,7 @@ from engine.values import NamedTuple
 from tui.session.place_session import PlaceSession, describe_server, lease_workers
 
 IDLE, NOT_COUNTED = "no task claimed", "reading ..."
+OTHER_WORKER = "another program works here"
 """Words for a row without a task, as `NO_WORKER`."""
 
 MAX_NAMED_QUEUES, NO_NAME = 3, "(no name)"
@@ -133,6 +134,8 @@ def worker_rows(session: PlaceSession, now: float) -> list[WorkerRow]:
         return [bare._replace(note=why)]
     if session.backlog is None or not session.has_readings:
         return [bare._replace(note=NOT_COUNTED)]
+    if figures.has_worker and lock is None:
+        return [bare._replace(note=OTHER_WORKER)]
     is_stalled = session.estimate_drain(now).trend is Trend.STALLED
     return [bare._replace(note=NO_WORKER, is_stuck=is_stalled)]
 

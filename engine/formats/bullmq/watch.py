@@ -71,7 +71,9 @@ class ServerWatch:
             self._kinds = kinds_by_jobs(runs)
             spent = time.monotonic() - began
             self._kinds_due = time.monotonic() + max(KINDS_SECONDS, KINDS_COST_FACTOR * spent)
-        known = [queue.workers for queue in state.queues if queue.workers is not None]
+        # Workers are connected to the primary, not to a replica; a paused queue needs none.
+        queues = () if "master_link_status" in state.settings else state.queues
+        known = [q.workers for q in queues if q.workers is not None and not q.is_paused]
         self._figures = WholeQueueFigures(
             (*facts.describe_state(state, time.time()), *rate_rows(self._kinds)),
             warnings,

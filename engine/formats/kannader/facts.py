@@ -8,10 +8,15 @@ from contextlib import closing
 from engine.formats.base.format import Setup
 from engine.formats.kannader.settings import UPSTREAM_PROFILE, KannaderSettings
 from engine.formats.kannader.store import KannaderStore
+from engine.locks import lock_file
 from engine.model import State, Task
 from engine.places.place import WholeQueueFigures
 from engine.text.times import format_rough_duration, format_time
 from engine.work import worker_files
+
+INITIAL_PID_NAMESPACE = 0xEFFFFFFC
+"""Inode of the PID namespace of the host, which also has the processes of all containers (Linux,
+include/linux/proc_ns.h, PROC_PID_INIT_INO)."""
 
 
 def spool_facts(setup: Setup) -> WholeQueueFigures:
@@ -30,7 +35,9 @@ def spool_facts(setup: Setup) -> WholeQueueFigures:
     workers, unknown = worker_files.find_workers(setup.queue)
     workers_text = worker_files.describe_workers(workers, unknown)
     pids = ", ".join(map(str, kannaders))
-    is_known = visible is not None and not unknown
+    sees_all = visible is not None and lock_file.pid_namespace() == INITIAL_PID_NAMESPACE
+    if not (unknown or sees_all or kannaders or workers):
+        unknown = "Kannader processes of other users and containers are not visible"
     return WholeQueueFigures(
         (
             ("Kannader", f"running (PID {pids})" if pids else "not running (as far as visible)"),
@@ -40,7 +47,7 @@ def spool_facts(setup: Setup) -> WholeQueueFigures:
         orphan_texts,
         workers=(*kannaders, *workers),
         workers_unknown=unknown,
-        has_worker=bool(kannaders or workers) if is_known else None,
+        has_worker=None if unknown else bool(kannaders or workers),
         abandoned=abandoned,
     )
 

@@ -108,9 +108,14 @@ class QueueState(NamedTuple):
 
     @property
     def is_cron_silent(self) -> bool:
-        """The same, if runs would be seen: those of a paused queue are only in the log, if there is
-        one."""
+        """True if cron is silent, and that is certain: a paused queue without a log shows no
+        runs."""
         return self.is_silent and (self.settings.is_enabled or self.last_end is not None)
+
+    @property
+    def may_run(self) -> bool:
+        """True if the last run has no end in the log: it is long, or was killed."""
+        return self.last_start is not None and (self.last_end or 0.0) < self.last_start
 
 
 def read_state(
@@ -351,7 +356,7 @@ def queue_facts(setup: Setup) -> WholeQueueFigures:
         (*warnings, *worker_warnings),
         workers=workers,
         workers_unknown=unknown,
-        has_worker=None if unknown else bool(workers) or not state.is_cron_silent,
+        has_worker=None if unknown or state.may_run else bool(workers) or not state.is_cron_silent,
     )
 
 

@@ -102,6 +102,12 @@ def test_when_nothing_waits_any_more() -> None:
     assert told.sentence == "empty in 30m: 30 x 1m at 60/h of mail_send"
 
 
+def test_a_drain_that_was_rounded_to_nothing_has_no_eta() -> None:
+    """A recorded drain has tenths of a second: one of 0.03 s comes back as 0."""
+    known = ForecastInputs({State.PENDING: 3}, {}, Drain(Trend.DRAINING, 0.0), None, None)
+    assert forecast_drain(known, NOW).unknown == "less than a second"
+
+
 def test_without_a_worker_no_rate_limit_makes_an_eta() -> None:
     """The reason is that of the drain, also in a queue with a rate limit."""
     missing = Drain(Trend.UNKNOWN, unknown="no worker")

@@ -21,12 +21,14 @@ import pytest
 from engine.config import queue_config
 from engine.config.place_address import Address
 from engine.config.validators import ConfigError
+from engine.formats.kannader import facts
 from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.formats.known_formats import find_format, setup_for
 from engine.formats.nftban.store import NftbanStore
 from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
 from engine.live.inspector import Inspector
+from engine.locks import lock_file
 from engine.model import Lease, State, Task
 from engine.places.place import Place, WholeQueueFigures
 from engine.verbs import VERBS
@@ -112,8 +114,11 @@ def spooldeck(capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 @pytest.mark.parametrize("at", [0, 1], ids=["kannader", "zgb"])
-def test_the_same_commands_work_on_each(places: list[str], spooldeck: Command, at: int) -> None:
+def test_the_same_commands_work_on_each(
+    places: list[str], spooldeck: Command, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Tasks are listed, noted, edited, held, purged and restored, and an operation is undone."""
+    monkeypatch.setattr(facts, "INITIAL_PID_NAMESPACE", lock_file.pid_namespace())
     place, amount, waiting = places[at], (2, PEOPLE)[at], FIRST[at]
 
     def standing(*, due: bool = False) -> dict[str, int]:
