@@ -96,7 +96,7 @@ LINES = {
     "engine.formats.base": 2400,
     "engine.formats.bullmq": 9200,
     "engine.formats.exim": 2550,
-    "engine.formats.kannader": 4400,
+    "engine.formats.kannader": 4450,
     "engine.formats.nftban": 6100,
     "engine.formats.postfix": 3150,
     "engine.formats.zgb": 5900,
