@@ -600,7 +600,8 @@ def _rows_of(one: PlacedOperation, rows: OperationRows | str, width: int) -> lis
 
 
 class RecordScreen(Page):
-    """One operation, as the journal had it when the screen came to the top."""
+    """One operation as the list had it; one of the last 24 hours is read again each time the screen
+    comes to the top."""
 
     KIND = keys.RECORDED_OPERATION
     BINDINGS = key_bindings(keys.RECORDED_OPERATION)
@@ -630,13 +631,16 @@ class RecordScreen(Page):
         if self.is_current:
             self.lay_out(self.size.width)
 
-    @work(group="rows")
+    @work(exclusive=True, group="rows")
     async def _read(self) -> None:
         self._rows = await read_rows(self._placed)
+        shown: OperationRows | str | None = None
         while self.is_attached:
             if self.is_current:
                 self._rows = await look_again(self._placed, self._rows)
-                self._show_again()
+                if self._rows != shown:  # else the interval lays out
+                    shown = self._rows
+                    self._show_again()
             await asyncio.sleep(JOURNAL_READ_SECONDS)
 
     def lay_out(self, width: int) -> None:
@@ -667,12 +671,12 @@ class RecordScreen(Page):
             await history.refresh(always=True)
         listed = view.list_operations(history.operations, history.half_moved, self._one.place)
         one = next((one for one in listed if one.operation.op == op), None)
-        if one is None or one.operation == self._one.operation:
+        if one is None or one == self._one._replace(age=None):
             return  # older than what is read, or the same
         self._one, self._opened_at = one, self._console_context.clock()
         self._placed = self._placed._replace(listed=one)
-        self._rows = await look_again(self._placed, await read_rows(self._placed))
         self._show_again()
+        self._read()  # in place of a read of the old record
 
     def text_frame(self) -> Frame:
         return Frame(view.describe_operation(self._one.operation))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
@@ -37,7 +38,15 @@ from tests.tables import each
 from tui.app import show_result
 from tui.confirm.action_screen import ActionScreen
 from tui.operations import operation_lines as view
-from tui.operations.screen import ROWS, OperationsScreen, RecordScreen, row_key
+from tui.operations import screen as record_screen
+from tui.operations.screen import (
+    ROWS,
+    OperationRows,
+    OperationsScreen,
+    PlacedOperation,
+    RecordScreen,
+    row_key,
+)
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.screens.help import SCREEN_TITLES, HelpScreen
@@ -454,6 +463,63 @@ async def test_an_interrupted_operation_is_finished_from_its_details(place: Plac
         await operator.until(lambda: is_over(operator, op))
         await operator.until(lambda: "R resume" not in operator.page)
         await operator.step("R", "nothing to resume: not interrupted")
+
+
+Rows = OperationRows | str
+
+
+async def test_details_follow_their_undo(
+    place: Place, dead: list[Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Back from its undo, the details say who undid it, and offer no other undo; a slow read of
+    before does not replace the rows."""
+    look_again, go_on, looks = record_screen.look_again, asyncio.Event(), list[int]()
+
+    async def slow(one: PlacedOperation, rows: Rows) -> Rows:
+        looks.append(one.listed.undone)
+        if not one.listed.undone:
+            await go_on.wait()
+            return "old rows"
+        return await look_again(one, rows)
+
+    monkeypatch.setattr(record_screen, "look_again", slow)
+    await off(carried_out, place, "purge", dead[:2])
+    async with operations(place, "2 DONE") as operator:
+        await operator.opens(RecordScreen, "enter")
+        await operator.sees("next u plans the undo")
+        await operator.step("! !", "ARMED for 15 minutes")
+        await operator.step("u", PlanScreen, "UNDO 2 TASKS")
+        await operator.step("2", "result", "2 undone")
+        await operator.opens(RecordScreen, "escape")
+        await operator.sees("state undone: ", " by ana", "next Esc goes back to the operations")
+        go_on.set()
+        await operator.until(lambda: looks.count(2) >= 2)
+        await operator.sees("NOW REASON")
+        assert "old rows" not in operator.page
+
+
+async def test_details_are_laid_out_once_a_second(
+    place: Place, dead: list[Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read that finds the same rows lays nothing out: the clock of the screen does."""
+    await off(carried_out, place, "purge", dead[:2])
+    async with operations(place, "2 DONE") as operator:
+        screen, counted = await operator.opens(RecordScreen, "enter"), Counter[str]()
+        await operator.sees("NOW REASON")
+        lay_out, look_again = RecordScreen.lay_out, record_screen.look_again
+
+        def laid_out(screen: RecordScreen, width: int) -> None:
+            counted["laid out"] += 1
+            lay_out(screen, width)
+
+        async def look(one: PlacedOperation, rows: Rows) -> Rows:
+            counted["read"] += 1
+            return await look_again(one, rows)
+
+        monkeypatch.setattr(RecordScreen, "lay_out", laid_out)
+        monkeypatch.setattr(record_screen, "look_again", look)
+        await operator.until(lambda: counted["read"] >= 3)
+        assert screen.is_current and counted["laid out"] <= 4
 
 
 async def test_a_plan_names_states_as_the_tabs_do(place: Place) -> None:
