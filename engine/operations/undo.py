@@ -219,6 +219,8 @@ def _settle(
         stays = keep_rows(_write_findings(writer, findings, entries, moving))
         over = not moving and bool(why or not stays)
         if over:
+            if stays:
+                writer.write_note(CLOSED_NOTE, why=why)
             for batch in _batches(stays):
                 writer.write_outcomes([RowOutcome(row, RowResult.UNAPPLIED, why) for row in batch])
             rows = journal.entries(operation.op)
@@ -429,6 +431,9 @@ def _compared_fields(task: Task) -> tuple[object, ...]:
 
 
 REASON_CONTINUED = "continued by another operation"
+
+CLOSED_NOTE = "closed"
+"""Note of an interrupted operation that ended with unchanged rows, with the reason."""
 REASON_MISSING = "gone: it is unknown whether this operation removed it"
 REASON_NO_NEW_ID = "unknown: not there any more, and no new id seen"
 REASON_UNKNOWN_VERB = "changed since the plan, by an unknown verb"

@@ -11,6 +11,7 @@ from engine.model import State
 from engine.operations import controls
 from engine.operations.journal import Operation
 from engine.operations.plans import RowResult
+from engine.operations.undo import CLOSED_NOTE
 from engine.policy import DAY_SECONDS
 from engine.replay.outcomes import ReplayOutcome
 from engine.replay.settings import parse_pace
@@ -150,7 +151,9 @@ def operation_state(one: ListedOperation) -> OperationState:
         return OperationState("part undone", "", f"{back:,}, {undone_by}")
     if one.continued_by is not None:
         return OperationState("continued", "muted", _when_and_who(one.continued_by))
-    if (why := stop_reason(operation)) or count_unsent(one):
+    if why := _noted_reason(operation, CLOSED_NOTE):
+        return OperationState("abandoned", "muted", why.removeprefix("abandoned "))
+    if (why := _noted_reason(operation, "stopped")) or count_unsent(one):
         more = not_sent_text(one)
         return OperationState("stopped", "warn", ": ".join(filter(None, (more, why))))
     if failed:
@@ -172,16 +175,19 @@ def _control_state(operation: Operation) -> OperationState:
     return OperationState("done")
 
 
-def stop_reason(operation: Operation) -> str:
-    """Why a replay stopped; "" if it sent all tasks."""
-    notes = (note for note in operation.notes if note.get("what") == "stopped")
+def _noted_reason(operation: Operation, what: str) -> str:
+    """Why a replay stopped, or an interrupted operation was closed; "" if it was not."""
+    notes = (note for note in operation.notes if note.get("what") == what)
     return next((str(note.get("why", "")) for note in notes), "")
 
 
 def count_unsent(one: ListedOperation) -> int:
-    """Number of tasks that a stop left as they were, and that no other operation continued."""
-    is_done_elsewhere = one.continued_by is not None or one.operation.is_running
-    return 0 if is_done_elsewhere else one.operation.counts.get(RowResult.UNAPPLIED, 0)
+    """Number of tasks that a stop left as they were; 0 if it was continued or abandoned."""
+    operation = one.operation
+    is_closed = one.continued_by is not None or _noted_reason(operation, CLOSED_NOTE)
+    if operation.is_running or is_closed:
+        return 0
+    return operation.counts.get(RowResult.UNAPPLIED, 0)
 
 
 def not_sent_text(one: ListedOperation) -> str:

@@ -209,6 +209,8 @@ def test_an_operation_in_motion_is_kept(disk: Store, spool: SpoolFolders, journa
     (dropped,) = journal.operations()
     assert (refused.open_rows, refused.is_interrupted) == (3, True)
     assert (dropped.counts[RowResult.DONE], dropped.counts[RowResult.UNAPPLIED]) == (1, 2)
+    notes = [(note["what"], note["why"]) for note in dropped.notes]
+    assert notes == [(undo.CLOSED_NOTE, "left as it is")]
     assert undone(disk, journal, operation.op).done == (moving.id,)
 
 

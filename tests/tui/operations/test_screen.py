@@ -462,6 +462,7 @@ async def test_an_interrupted_operation_is_finished_from_its_details(place: Plac
         await operator.opens(RecordScreen, "y")
         await operator.until(lambda: is_over(operator, op))
         await operator.until(lambda: "R resume" not in operator.page)
+        await operator.sees("state abandoned: by ana", "closed: abandoned by ana")
         await operator.step("R", "nothing to resume: not interrupted")
 
 
@@ -667,6 +668,17 @@ def test_a_continued_operation_names_the_other_and_promises_no_undo() -> None:
     text = " ".join(words(view.detail_lines(one, NOW, 100)).split())
     assert "state continued: 09:43:08Z by ben" in text
     assert "undo 1d00h left for tasks that did not run: u plans it" in text
+
+
+def test_an_abandoned_operation_is_not_sent_again() -> None:
+    """Its next step is about the undo of what was done, not about the rest."""
+    counts = {RowResult.DONE: 1, RowResult.UNAPPLIED: 5}
+    closed = {"what": "closed", "why": "abandoned by ana"}
+    abandoned = PURGED._replace(intent=REPLAY, planned=6, counts=counts, notes=(RAN, closed))
+    abandoned = abandoned._replace(has_images=True)
+    assert texts_of(abandoned)[0].endswith("replay 1/6 ABANDONED no undo: all ran")
+    (one,) = view.list_operations([abandoned])
+    assert view.operation_state(one) == ("abandoned", "muted", "by ana")
 
 
 def test_an_undone_operation_names_who_undid_it() -> None:
