@@ -50,7 +50,7 @@ from engine.work.metrics_writer import MetricsWriter
 from engine.work.services import WorkerServices
 from engine.work.smtp_send import SmtpSend
 from tui.cli.plans.plan_command import setup_at
-from tui.cli.queue.run_records import RunRecords, print_run
+from tui.cli.queue.run_records import RunRecords, print_run, record_start
 from tui.cli.setup.output import Answer
 
 FORMAT = "kannader"
@@ -161,6 +161,7 @@ def work(setup: Setup, *, concurrency: int, until_idle: bool, json: bool) -> int
         if store.kannaders:
             who = name_kannaders(store.kannaders)
             fail(EX_NOPERM, f"{who} is running: a mail could be sent twice or lost")
+        record_start(setup)
         for line in recover_at_start(store.recover, not until_idle):
             setup.log("WARN", f"Recovered {line}")
         handler = make_handler(letters, to, partial(setup.log, "WARN"))
