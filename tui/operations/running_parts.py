@@ -106,7 +106,10 @@ class RunningParts(RowsParts):
         work = self.work
         if not work.op or not VERBS[work.plan.verb].is_undoable:
             return False
-        if (one := self._listed) is not None and not can_undo(one, self.context.clock()):
+        one = self._listed
+        if one is not None and one.operation.is_running:
+            one = None  # read before its outcomes were written
+        if one is not None and not can_undo(one, self.context.clock()):
             return False
         if work.progress is None:
             return work.report is not None and bool(work.report.done)

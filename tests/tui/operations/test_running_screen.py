@@ -17,7 +17,7 @@ from engine.live.inspector import Inspector
 from engine.model import State, Task
 from engine.operations import plans
 from engine.operations.execute import Report
-from engine.operations.journal import Intent, Journal
+from engine.operations.journal import Intent, Journal, Operation
 from engine.operations.plans import Plan, Row, freeze_plan
 from engine.places.place import Place
 from engine.replay.progress import Phase, ReplayProgress, TaskProgress
@@ -450,6 +450,18 @@ def test_results_of_a_silent_place_are_marked_while_it_runs(
     monkeypatch.setattr(parts.session, "has_readings", True)
     monkeypatch.setattr(place_session, "monotonic", lambda: NOW + 7)
     assert words([parts.rows_frame().right]) == mark
+
+
+@each("is_running", [True, False])
+def test_a_journal_without_the_outcomes_yet_offers_the_undo(is_running: bool) -> None:
+    """Just after the end the journal may have been read while it ran, with no task done."""
+    parts = Operator(NotedOperation(None, NOW), armed=True).parts
+    assert parts.work.report is not None
+    parts.work.report = parts.work.report._replace(op="1")
+    ended = None if is_running else NOW
+    read = Operation("1", NOW, parts.work.intent, 1, {}, ended=ended, is_running=is_running)
+    parts.session.history.operations = (read,)
+    assert parts.is_undoable == is_running
 
 
 @each("armed", [False, True])
