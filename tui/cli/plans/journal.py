@@ -25,6 +25,7 @@ from tui.cli.plans import plan_command, replay_options, schedules
 from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, PlanOptions, ShownPlan
 from tui.cli.setup.output import Answer, note_if_empty
 from tui.operations import operation_lines as view
+from tui.operations.operation_lines import ListedOperation
 from tui.session.history import operation_name, operation_words
 from tui.session.running_operations import RESULT_WORDS
 from tui.text import task_row
@@ -61,12 +62,14 @@ def journal(
     if resume:
         return _continue(setup, journal, operations[0], PlanOptions(reason, apply, json))
     if op:
-        (one,) = operations
+        # With the later ones, which may have undone or continued it.
+        later = [one for one in journal.operations(operations[0].started) if one.op != op]
+        one, *_ = view.list_operations([*operations, *later])
         return Answer(
             lambda: as_json(one) | {"rows": [*map(_entry, _entries(setup, journal, op))]},
             lambda: _in_full(setup, journal, one),
         )
-    noted = note_if_empty(operations, "operations")
+    noted = note_if_empty(view.list_operations(operations), "operations")
     return Answer(lambda: map(as_json, noted), lambda: map(operation_line, noted))
 
 
@@ -272,8 +275,9 @@ def _shown_or_done(
 # ---- saying
 
 
-def operation_line(operation: Operation) -> str:
+def operation_line(one: ListedOperation) -> str:
     """Describe an operation on one line."""
+    operation = one.operation
     intent, counts = operation.intent, operation.counts
     parts = [f"{counts[end]:,} {word}" for end, word in RESULT_WORDS.items() if counts.get(end)]
     if operation.open_rows:
@@ -286,7 +290,7 @@ def operation_line(operation: Operation) -> str:
         intent.who.name,
         operation_name(operation),
         ", ".join(parts) or nothing,
-        operation_state(operation),
+        view.operation_state(one).word,
         *([f"undoes {intent.undoes}"] if intent.undoes else []),
         *([f"filter {intent.filter}"] if intent.filter else []),
         *([f"reason {intent.reason}"] if intent.reason else []),
@@ -294,22 +298,16 @@ def operation_line(operation: Operation) -> str:
     return " | ".join(safe_line(cell) for cell in cells)
 
 
-def operation_state(operation: Operation) -> str:
-    """The state of an operation in one word."""
-    if operation.is_running:
-        return "running"
-    return "interrupted" if operation.is_interrupted else "done"
-
-
-def as_json(operation: Operation) -> dict[str, Any]:
+def as_json(one: ListedOperation) -> dict[str, Any]:
     """An operation by the names of its fields; times as `task_row.time_fields`."""
+    operation = one.operation
     intent = operation.intent
     words = operation_words(intent)
     return {
         "op": operation.op,
         **task_row.time_fields("when", operation.started),
         **task_row.time_fields("ended", operation.ended or None),
-        "standing": operation_state(operation),
+        "standing": view.operation_state(one).word,
         "verb": intent.verb if words is None else words.name,
         "who": intent.who._asdict(),
         "reason": intent.reason,
@@ -339,8 +337,9 @@ def _entry(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _in_full(setup: Setup, journal: Journal, operation: Operation) -> Iterator[str]:
-    yield operation_line(operation)
+def _in_full(setup: Setup, journal: Journal, one: ListedOperation) -> Iterator[str]:
+    yield operation_line(one)
+    operation = one.operation
     who = operation.intent.who
     facts = {
         "scope": operation.intent.scope,
@@ -372,20 +371,22 @@ def _list_undoable(setup: Setup, journal: Journal) -> Answer:
     undoable = note_if_empty(_undoable(operations), "operations to undo")
 
     def lines() -> Iterator[str]:
-        for operation, back, done in undoable:
-            yield operation_line(operation) + (f" | {back:,} of {done:,} undone" if back else "")
-            yield f"    {shlex.join([*setup.command_words, 'undo', operation.op, '--dry-run'])}"
+        for one, done in undoable:
+            back, op = one.undone, one.operation.op
+            yield operation_line(one) + (f" | {back:,} of {done:,} undone" if back else "")
+            yield f"    {shlex.join([*setup.command_words, 'undo', op, '--dry-run'])}"
 
-    return Answer(lambda: ({**as_json(one), "undone": back} for one, back, _ in undoable), lines)
+    return Answer(lambda: ({**as_json(one), "undone": one.undone} for one, _ in undoable), lines)
 
 
-def _undoable(operations: Sequence[Operation]) -> Iterator[tuple[Operation, int, int]]:
-    """Yield the operations that can be undone, with the numbers of undone and of changed tasks."""
-    for operation, back, *_ in view.list_operations(operations):
+def _undoable(operations: Sequence[Operation]) -> Iterator[tuple[ListedOperation, int]]:
+    """Yield the operations that can be undone, with the number of changed tasks."""
+    for one in view.list_operations(operations):
+        operation = one.operation
         verb, done = VERBS.get(operation.intent.verb), controls.count_done(operation)
         is_schedule = controls.is_schedule_change(operation)
         is_undoable = (is_schedule and operation.has_images) or (
             verb is not None and verb.is_undoable
         )
-        if is_undoable and done > back and not operation.is_running:
-            yield operation, back, done
+        if is_undoable and done > one.undone and not operation.is_running:
+            yield one, done

@@ -43,6 +43,9 @@ def test_the_journal_is_listed(root: Path, act: Command) -> None:
     undone = act(f"undo {journal_at(root).operations()[0].op} --apply 1")
     assert retried[:2] == (0, f"Task {first} moved from DLQ to pending queue\n")
     assert (undone[0], tree(root) == before) == (0, True)
+    undone_op = journal_at(root).operations()[0].intent.undoes
+    assert " | undone" in act(f"journal {undone_op}")[1]
+    assert act("journal")[1].count(" | undone") == 1
     status, planned, _ = act("queue dlq purge 0 --dry-run")
     assert status == 0
     assert planned.splitlines()[-1] == "3 would be deleted permanently; nothing was changed"
@@ -75,6 +78,8 @@ def test_an_interrupted_operation_is_completed(root: Path, act: Command) -> None
     last, first = journal_at(root).operations()
     assert (last.intent.follows, last.intent.reason, last.counts[RowResult.DONE]) == (op, "old", 4)
     left = first.counts[RowResult.UNAPPLIED]
+    (told,) = objects(act(f"journal {op} {root} --json"))
+    assert told["standing"] == "continued"
     assert (first.is_interrupted, first.open_rows, left) == (False, 0, 4)
 
 
@@ -86,7 +91,7 @@ def test_an_interrupted_operation_is_dropped_and_undone(root: Path, act: Command
     listed, undone = act("undo")[1], act(f"undo {op} --apply 2")
     assert dropped[:2] == (0, f"{op} abandoned; 4 tasks unchanged\n")
     assert (again[0], undone[0]) == (1, 0)
-    assert f"undo {op} --dry-run" in listed
+    assert f"undo {op} --dry-run" in listed and " | abandoned | " in listed
     assert ([one["undoes"] for one in objects(act("undo --json"))], tree(root)) == ([op], before)
 
 
