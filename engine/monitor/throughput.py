@@ -112,7 +112,7 @@ class FlowSeries(NamedTuple):
     backlog: tuple[float | None, ...] = ()
     """Mean number of pending tasks."""
     most: float | None = None
-    """Largest number of pending tasks in all that time, which no mean of a step shows."""
+    """Largest number of pending tasks in the whole span."""
 
 
 class Sample(NamedTuple):
