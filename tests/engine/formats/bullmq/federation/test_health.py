@@ -239,7 +239,7 @@ def test_a_server_without_address_is_not_probed(either: Sender, peer: Peer) -> N
     lines = detail_lines(seen, "", either.now, 80)
     texts = [" ".join(text for text, _ in line) for line in lines]
     assert any("none: not probed after DNS, after 0 probes" in line for line in texts)
-    assert cells(seen, either.now)["PROBE"] == ("none", "muted")
+    assert cells(seen, either.now)["WHY"] == ("DNS 5m ago, not probed", "")
     assert json_row(seen)["probe_skipped"] == "not probed after DNS"
     policies = {**POLICIES, "DNS": POLICIES["DNS"]._replace(probe=True)}
     either.parts = either.parts._replace(policies=policies)
