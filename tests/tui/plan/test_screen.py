@@ -468,12 +468,17 @@ async def test_the_command_of_a_plan_is_whole_at_80_columns() -> None:
 async def test_sizes_are_those_of_the_tasks_that_it_acts_on() -> None:
     """Excluded tasks have no part in the size; without any other it is 0, with no ages."""
     async with an_operator(a_place(a_memory(YOUNG)), size=(100, 30)) as operator:
+
+        def sizes() -> list[int]:
+            return [int(size) for size in re.findall(r"size +(\d+) B, oldest", operator.text)]
+
         await operator.step("* X", PlanScreen, "3 excluded: younger", "size 0 B, read at")
         await operator.step("I", "type 3 to purge 3")
-        (three,) = re.findall(r"size +(\d+) B, oldest", operator.text)
+        await operator.until(sizes)  # read on a thread
+        (three,) = sizes()
         await operator.step("space", "type 2 to purge 2")
-        (two,) = re.findall(r"size +(\d+) B, oldest", operator.text)
-        assert 0 < int(two) < int(three)
+        await operator.until(lambda: sizes() and sizes() != [three])
+        assert 0 < sizes()[0] < three
 
 
 async def test_young_tasks_are_excluded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
