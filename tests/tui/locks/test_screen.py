@@ -348,6 +348,7 @@ async def test_output_and_exit_code_of_the_command_are_shown(tmp_path: Path) -> 
         for script, outcome, message in SAYS:
             await off(program.write_text, f"#!/bin/sh\n{script}\n")
             await open_lock(operator)
+            await operator.sees("type the PID", "Evidence 4 of 4 agree")
             await operator.step(f"{PID}", outcome, message)
             assert outcome in operator.line("word") and operator.page.isprintable()
             await operator.step("y", "already done: Esc closes")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
@@ -497,30 +496,6 @@ async def test_details_follow_their_undo(
         await operator.until(lambda: looks.count(2) >= 2)
         await operator.sees("NOW REASON")
         assert "old rows" not in operator.page
-
-
-async def test_details_are_laid_out_once_a_second(
-    place: Place, dead: list[Task], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A read that finds the same rows lays nothing out: the clock of the screen does."""
-    await off(carried_out, place, "purge", dead[:2])
-    async with operations(place, "2 DONE") as operator:
-        screen, counted = await operator.opens(RecordScreen, "enter"), Counter[str]()
-        await operator.sees("NOW REASON")
-        lay_out, look_again = RecordScreen.lay_out, record_screen.look_again
-
-        def laid_out(screen: RecordScreen, width: int) -> None:
-            counted["laid out"] += 1
-            lay_out(screen, width)
-
-        async def look(one: PlacedOperation, rows: Rows) -> Rows:
-            counted["read"] += 1
-            return await look_again(one, rows)
-
-        monkeypatch.setattr(RecordScreen, "lay_out", laid_out)
-        monkeypatch.setattr(record_screen, "look_again", look)
-        await operator.until(lambda: counted["read"] >= 3)
-        assert screen.is_current and counted["laid out"] <= 4
 
 
 async def test_a_plan_names_states_as_the_tabs_do(place: Place) -> None:
