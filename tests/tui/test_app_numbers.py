@@ -199,6 +199,16 @@ def untrue_rows(operator: ConsoleOperator, number: re.Pattern[str]) -> list[str]
     return plain_numbers(operator, number) + nothing
 
 
+async def is_marked(operator: ConsoleOperator, name: str, number: re.Pattern[str]) -> None:
+    """Wait half a minute of the place's silence, until the screen of that name says only what is
+    still true."""
+    clock_of(operator).now += 30
+    await operator.until(
+        lambda: names_the_place(operator) and not untrue_rows(operator, number),
+        describe=lambda: name,
+    )
+
+
 def one_of(numbers: Collection[int]) -> re.Pattern[str]:
     """Finds any of these numbers."""
     return re.compile(rf"(?<![\w:.])({'|'.join(map(str, numbers))})(?![\w:.]\d)")
@@ -228,11 +238,7 @@ async def test_a_number_is_marked_once_its_place_hangs(
             for pressed, text in zip(*[iter(SCREENS[name])] * 2, strict=True):
                 await operator.step(pressed, text)
             answers.calls.clear()
-            clock_of(operator).now += 30
-            await operator.until(
-                lambda: names_the_place(operator) and not untrue_rows(operator, facts),  # noqa: B023
-                describe=lambda: name,  # noqa: B023
-            )
+            await is_marked(operator, name, facts)
             answers.resume()
             await operator.until(lambda: not session.find_silence())
             await operator.step(LEAVES.get(name, "1"))
@@ -273,11 +279,7 @@ async def test_a_screen_opened_while_its_place_hangs_has_no_plain_number(
             before = operator.console.screen
             await operator.step(last)
             await operator.until(lambda: operator.console.screen is not before)  # noqa: B023
-            clock_of(operator).now += 30
-            await operator.until(
-                lambda: names_the_place(operator) and not untrue_rows(operator, facts),  # noqa: B023
-                describe=lambda: name,  # noqa: B023
-            )
+            await is_marked(operator, name, facts)
             answers.resume()
             await operator.until(lambda: not session.find_silence())
             await operator.step("1")

@@ -287,7 +287,7 @@ async def test_the_first_frame_has_the_layout_of_the_last() -> None:
             return [n for n, line in enumerate(lines) if line.startswith("+")]
 
         (live,) = operator.console.sessions
-        await operator.until(lambda: live.readings.lock is not None)
+        await operator.until(lambda: live.readings.lock is not None and live.active)
         await operator.opens(LockScreen, "U")
         await operator.until(begun.is_set)
         await operator.sees("STUCK 47m", "Steps, in this order", "lock not examined yet")
