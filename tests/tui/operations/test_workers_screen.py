@@ -53,7 +53,14 @@ from tui.overview.screen import OverviewScreen
 from tui.screens.console_context import READ_ONLY
 from tui.session.background_command import WorkerProcess
 from tui.session.place_session import PlaceSession
-from tui.session.worker_rows import IDLE, NO_NAME, WorkerRow, count_workers
+from tui.session.worker_rows import (
+    IDLE,
+    NO_NAME,
+    OTHER_WORKER,
+    WorkerRow,
+    all_worker_rows,
+    count_workers,
+)
 from tui.task.screen import TaskScreen
 from tui.task.why_waiting import outlook
 from tui.text import keys
@@ -460,6 +467,16 @@ async def test_the_tasks_before_a_due_one_are_counted_once(monkeypatch: pytest.M
         assert counted == [NOW]
     finally:
         await live.close(keep_worker=False)
+
+
+async def test_a_worker_without_a_pid_is_not_missing() -> None:
+    """Where another program works, such as cron, no screen says that there is no worker."""
+    place = leased([], WholeQueueFigures(has_worker=True))
+    async with workers(place) as operator:
+        await operator.until(
+            lambda: OTHER_WORKER in operator.rows and NO_WORKER not in operator.rows
+        )
+        assert not count_workers(all_worker_rows(operator.console.sessions, NOW)).is_exact
 
 
 async def test_the_expected_start_of_a_task_of_a_server() -> None:

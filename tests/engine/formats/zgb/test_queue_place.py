@@ -134,6 +134,13 @@ def test_what_is_a_warning() -> None:
             assert len(warnings) == bool(warning) and all(warning in one for one in warnings)
 
 
+def test_a_run_without_an_end_may_be_under_way() -> None:
+    """Then it is not known that no worker runs, however long ago it started."""
+    begun = {"last_start": NOW - 900}
+    for changes, may_run in (({}, False), (begun, True), (begun | {"last_end": NOW - 899}, False)):
+        assert a_state(**changes).may_run is may_run, changes
+
+
 def test_the_gap_between_runs_is_the_usual_one(tmp_path: Path) -> None:
     """One run that was late does not make cron slow; of too few runs nothing is said."""
     path = str(tmp_path / "q.log")
