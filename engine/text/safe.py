@@ -89,8 +89,9 @@ def shell_text(text: str) -> str:
     White space becomes spaces. `"`, `$`, a backtick, a backslash and what is not printable become
     `_`. They are not escaped, because the contract's own program writes the value back without the
     escapes, and then sources it."""
-    spaced = "".join(" " if c.isspace() else c for c in text)
-    return _EXPANDED.sub("_", safe_line(spaced))
+    if not text.isprintable():  # of white space only the space is printable
+        text = "".join(" " if c.isspace() else c for c in text)
+    return _EXPANDED.sub("_", safe_line(text))
 
 
 def contract_error(text: str) -> str:

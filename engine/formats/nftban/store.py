@@ -590,6 +590,27 @@ class NftbanStore(Store):
     # ---- changing
 
     @override
+    def swap(self, old: Task | None, new: Task | None) -> str:
+        # The two changes of every task, its add and the removal after its run, without the lists
+        # of a group: these took a third of the time.
+        if old is not None and (new is not None or old.state is not State.ACTIVE):
+            return super().swap(old, new)
+        require_edge(self.edges, old, new, self._clock())
+        try:
+            if old is not None:
+                answer = self._ack(old)
+            elif new is not None:
+                self._make_room(0)
+                (answer,) = self._staging.add([self._new_record(new)], self._clock())
+        except Refused as refusal:
+            raise Unsupported(str(refusal)) from refusal
+        if isinstance(answer, Exception):
+            raise answer
+        if old is not None and old.payload:
+            self.remove_unnamed(self._remove_payloads([old]))
+        return answer
+
+    @override
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
         waiting = iter(moves)
         unsent: list[str] = []
@@ -691,6 +712,8 @@ class NftbanStore(Store):
 
         Return the payloads that another task may still need, as their tasks were not done.
         """
+        if not removed:
+            return []
         spool, root, data = self._spool.mail_spool, self._spool.root, f"{self._spool.data_dir}/"
         done: list[str] = []
         unsure: list[str] = []
