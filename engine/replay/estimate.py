@@ -15,8 +15,8 @@ from engine.values import NamedTuple
 class WorkerPresence(NamedTuple):
     """How a queue is worked, as far as known."""
 
-    is_locked: bool | None
-    """True if a process holds the queue's lock now; None if there is no lock."""
+    has_worker: bool | None
+    """True if a worker runs now; of a queue with a lock, if a process holds it. None: unknown."""
     run_interval: float | None
     """Seconds between two runs according to the log; None: too few runs."""
     seconds_since_run: float | None = None
@@ -75,9 +75,9 @@ def estimate_replay(count: int, pace: ReplayPace, working: WorkerPresence) -> Re
         or working.run_interval >= TIMER_INTERVAL_SECONDS
         or working.has_stopped
     )
-    if not working.is_locked and slow:
+    if not working.has_worker and slow:
         if working.run_interval is None or working.has_stopped:
-            phrases.insert(0, NO_WORKER if working.is_locked is False else WORKER_UNKNOWN)
+            phrases.insert(0, NO_WORKER if working.has_worker is False else WORKER_UNKNOWN)
         else:
             timer = Pace(timer_seconds=working.run_interval, timer_at=working.run_interval)
             runs, after = count, forecast_runs({"": count}, timer, 0.0).seconds

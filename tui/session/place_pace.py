@@ -38,7 +38,7 @@ def _with_timer(session: PlaceSession, now: float, pace: Pace) -> Pace:
     events, figures = session.events(), readings.queue_figures
     found = find_worker(readings.lock, figures, events, now, is_of_console=own)
     interval = found.run_interval or 0.0
-    if found.is_locked or interval < TIMER_INTERVAL_SECONDS or found.has_stopped:
+    if found.has_worker or interval < TIMER_INTERVAL_SECONDS or found.has_stopped:
         return pace
     begins = now - (found.seconds_since_run or 0.0) + interval
     return pace._replace(timer_seconds=interval, timer_at=begins)
