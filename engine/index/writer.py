@@ -47,7 +47,10 @@ _key = itemgetter(*map(ROW_COLUMNS.index, ("state", "id", "queue")))
 _PLAIN = PLAIN_COLUMNS.count(",") + 1
 _NO_MAIL = _PLAIN + len(NO_RARE_VALUES)
 _NO_RARE_VALUES = (*NO_RARE_VALUES, *NO_MAIL)
-_REV = ROW_COLUMNS.index("rev")
+_REV, _DUE = ROW_COLUMNS.index("rev"), ROW_COLUMNS.index("due")
+_SEEN_COLUMNS = ("rev", "attempts", "word", "error", "extra")
+_seen_values = itemgetter(*map(ROW_COLUMNS.index, _SEEN_COLUMNS))
+_KNOWN = f"n, id, queue, due, {', '.join(_SEEN_COLUMNS)}"
 _CHANGED = [at for at, name in enumerate(ROW_COLUMNS) if name not in ("id", "state", "queue")]
 _changed_values = itemgetter(*_CHANGED)
 _DOMAINS = _CHANGED.index(ROW_COLUMNS.index("domains"))
@@ -84,6 +87,25 @@ class IndexDelta(NamedTuple):
     changed: bool = False
     died: int = 0
     """Tasks that are new in the dead-letter queue, although others may have left it meanwhile."""
+
+
+DUE_ROUNDING_SECONDS = 2.0
+"""Due times of one revision that differ by no more are the same: servers round what they show."""
+
+Known: TypeAlias = tuple[int, float | None, Values]
+"""The number of a row, its due time and the values of `_SEEN_COLUMNS`."""
+
+
+def _differs(row: Values, known: Known) -> bool:
+    """True if a row must be written again. A server's facts of a task, such as its due time and why
+    it waits, change without its revision, which is that of the file."""
+    _, before, values = known
+    due = row[_DUE]
+    if not row[_REV] or _seen_values(row) != values:
+        return True
+    if due == before or not isinstance(due, float) or before is None:
+        return due != before
+    return abs(due - before) > DUE_ROUNDING_SECONDS
 
 
 MAX_EARLY_ROWS = 5000
@@ -180,7 +202,7 @@ class Writer:
     def _put_scanned(
         self,
         rows: Mapping[Key, Values],
-        known: Mapping[Key, tuple[int, str]],
+        known: Mapping[Key, Known],
         problems: list[Problem],
     ) -> IndexDelta:
         with self._transaction():
@@ -192,7 +214,7 @@ class Writer:
                 # A row that this scan has seen in its old state, too, exists twice; both stay.
                 moved = {
                     key: n
-                    for key, (n, _) in elsewhere.items()
+                    for key, (n, *_) in elsewhere.items()
                     if self._marks[n] == UNSEEN and key not in rows
                 }
             changed, died = self._put(rows, known), _count_died(rows, known)
@@ -209,8 +231,8 @@ class Writer:
         known = self._known(revs)
         others = []
         for key, rev in revs.items():
-            n, known_rev = known.get(key, (0, ""))
-            if rev and rev == known_rev:
+            n, _, values = known.get(key, (0, None, ("",)))
+            if rev and rev == values[0]:
                 self._marks[n] = SEEN
             else:
                 others.append(key[1])
@@ -230,7 +252,7 @@ class Writer:
 
     def mark_seen(self, ids: Iterable[str]) -> None:
         """Count these as seen: they are being moved between two states."""
-        for n, _ in self._rows_with_ids(ids).values():
+        for n, *_ in self._rows_with_ids(ids).values():
             self._marks[n] = SEEN
 
     def end_scan(self) -> bool:
@@ -288,7 +310,7 @@ class Writer:
             known = self._rows_with_ids(ids | missing | {stem for _, stem in unreadable})
             moved = {
                 key: n
-                for key, (n, _) in known.items()
+                for key, (n, *_) in known.items()
                 if key not in rows and (key[1] in ids or key[1] in missing or key[:2] in unreadable)
             }
             changed, died = self._put(rows, known), _count_died(rows, known)
@@ -333,40 +355,39 @@ class Writer:
 
     # ---- rows
 
-    def _known(self, rows: Collection[Key]) -> dict[Key, tuple[int, str]]:
+    def _known(self, rows: Collection[Key]) -> dict[Key, Known]:
         known = {}
         for state in {key[0] for key in rows}:
             ids = [key[1] for key in rows if key[0] == state]
             marks = ", ".join("?" * len(ids))
-            for n, ident, queue, rev in self._db.execute(
-                f"SELECT n, id, queue, rev FROM task WHERE state=? AND id IN ({marks})",
-                (state, *ids),
+            for n, ident, queue, due, *values in self._db.execute(
+                f"SELECT {_KNOWN} FROM task WHERE state=? AND id IN ({marks})", (state, *ids)
             ).fetchall():
-                known[state, ident, queue] = n, rev
+                known[state, ident, queue] = n, due, tuple(values)
         return known
 
-    def _rows_with_ids(self, ids: Iterable[str]) -> dict[Key, tuple[int, str]]:
-        """The number and revision of every row with these ids, in any state."""
+    def _rows_with_ids(self, ids: Iterable[str]) -> dict[Key, Known]:
+        """What is known of every row with these ids, in any state."""
         remaining = iter(ids)
         known = {}
         while some := list(islice(remaining, CHUNK_ROWS)):
             marks = ", ".join("?" * len(some))
-            for n, state, ident, queue, rev in self._db.execute(
-                "SELECT n, state, id, queue, rev FROM task INDEXED BY by_id "
+            for state, n, ident, queue, due, *values in self._db.execute(
+                f"SELECT state, {_KNOWN} FROM task INDEXED BY by_id "
                 f"WHERE state IN ({ALL_STATE_NUMBERS}) AND id IN ({marks})",
                 some,
             ).fetchall():
-                known[state, ident, queue] = n, rev
+                known[state, ident, queue] = n, due, tuple(values)
         return known
 
-    def _put(self, rows: Mapping[Key, Values], known: Mapping[Key, tuple[int, str]]) -> bool:
+    def _put(self, rows: Mapping[Key, Values], known: Mapping[Key, Known]) -> bool:
         """Insert and update the rows that differ, and mark all as seen; True if any differed."""
         new = sorted(key for key in rows if key not in known)  # it keeps the B-tree compact
         numbers = self._numbers(len(new))
         altered = [
             (*_changed_values(row), known[key][0])
             for key, row in rows.items()
-            if key in known and (not row[_REV] or row[_REV] != known[key][1])
+            if key in known and _differs(row, known[key])
         ]
         plain, no_mails, full = [], [], []
         for n, key in zip(numbers, new, strict=True):
@@ -392,7 +413,7 @@ class Writer:
                     self._ranks[each].add_sorted(names)
         for n in numbers:
             self._marks[n] = SEEN
-        for key, (n, _) in known.items():
+        for key, (n, *_) in known.items():
             if key in rows:
                 self._marks[n] = SEEN
         return bool(new or altered)

@@ -208,6 +208,31 @@ def test_finer_words_are_counted_as_tasks_come_change_and_leave(writer: Writer) 
     assert writer.word_counts() == {(State.PENDING, "failed"): 1}
 
 
+@each(
+    ("facts", "is_written"),
+    [
+        ({"due": NOW + 60}, True),
+        ({"due": None}, True),
+        ({"attempts": 4}, True),
+        ({"word": "limited"}, True),
+        ({"error": "450 mailbox busy"}, True),
+        ({"extra": {"waits": "all agents are in use"}}, True),
+        ({"due": NOW + 31}, False),  # a dump rounds it to other seconds
+        ({}, False),
+    ],
+)
+def test_facts_of_a_server_change_without_the_revision(
+    writer: Writer, reader: Reader, facts: dict[str, Any], is_written: bool
+) -> None:
+    """The revision is that of a file, which no act of the scheduler has changed yet; due times that
+    differ by their rounding are not written again."""
+    before = a_task(1, rev="1", due=NOW + 30, attempts=3)
+    look(writer, [before])
+    after = before._replace(**facts)
+    assert writer.apply_lookup([before.id], [after]).changed is is_written
+    assert reader.task(before.id) == (after if is_written else before)
+
+
 def test_each_death_counts_although_others_are_retried(writer: Writer) -> None:
     """In a lookup and in a scan, each task that is new among the dead counts; one that is seen
     there again does not."""
