@@ -275,7 +275,7 @@ def test_an_answer_is_checked_for_long_lists_once(monkeypatch: MonkeyPatch) -> N
         limited = limited_socket.LimitedSocket(far, 30.0)
         limited.max_bytes = 1 << 20
         limited.sendall(b"GET x\r\n")
-        part = b"*12345678 of a text"
+        part = b"\n*12345678 of a text"
         near.sendall(head := b"$%d\r\n" % (200 * len(part)))
         limited.recv(64)
         for _ in range(200):
