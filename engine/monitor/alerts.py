@@ -18,10 +18,9 @@ from engine.logs.task_events import NO_TRANSPORT
 from engine.model import LockEvidence, State, Verdict
 from engine.monitor.metrics_check import (
     LAST_RUN,
-    CountSample,
     MetricsReading,
     OwnCounts,
-    find_contradictions,
+    find_differences,
 )
 from engine.monitor.prometheus import NOT_THERE, Samples
 from engine.monitor.throughput import HISTORY_SECONDS, Growth, RunTimes
@@ -176,9 +175,8 @@ class AlertInputs(NamedTuple):
     dead_growth: Growth | None
     """Growth of the dead-letter queue in the last ten minutes, or as much of them as is known."""
     queue: MetricsReading
-    earlier_counts: Sequence[CountSample]
-    """Earlier counts with their times: a metrics file is compared with the counts of the time it
-    was written."""
+    counts_when_written: Mapping[State, int] | None
+    """Our counts of the time at which the metrics file was written; None: not known."""
     transports: Sequence[TransportHealth]
     last_run: float | None
     """Last run mentioned in a log, epoch seconds UTC."""
@@ -594,8 +592,8 @@ def _metrics(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
             words = f"queue.prom not written for {format_rough_duration(age)}"
             yield Level.WARN, AlertKind.OLD_METRICS, words, queue.modified, goal
         is_whole = inputs.complete and not inputs.unavailable
-        own_counts = OwnCounts(inputs.states, inputs.counts, is_whole, inputs.earlier_counts)
-        for difference in find_contradictions(queue, own_counts)[:1]:
+        own_counts = OwnCounts(inputs.states, inputs.counts, is_whole, inputs.counts_when_written)
+        for difference in find_differences(queue, own_counts)[:1]:
             words = f"queue.prom differs: {difference}"
             yield Level.WARN, AlertKind.CONTRADICTION, words, queue.modified, goal
     elif queue is not None and queue != NOT_THERE:  # before the first run there is none

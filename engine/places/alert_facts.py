@@ -96,7 +96,7 @@ def make_alert_inputs(
         largest_share=tasks.largest_share,
         dead_growth=dead_growth,
         queue=readings.queue,
-        earlier_counts=counts_when_written(readings.queue, readings.rest, counted),
+        counts_when_written=counts_when_written(readings.queue, readings.rest, counted),
         transports=tuple(
             transport for transport in readings.sending.transports if transport.is_mentioned
         ),

@@ -8,7 +8,13 @@ import os
 from collections.abc import Mapping, Sequence
 
 from engine.model import State
-from engine.monitor.metrics_check import GAUGES, MetricsReading, OwnCounts, find_differences
+from engine.monitor.metrics_check import (
+    GAUGES,
+    MetricsReading,
+    OwnCounts,
+    counts_when_written,
+    find_differences,
+)
 from engine.monitor.prometheus import Samples
 from engine.text.figure import UNKNOWN, Figure
 from engine.text.figures import fit_count, format_count
@@ -82,7 +88,7 @@ def _is_missing(queue: MetricsReading) -> bool:
 
 
 def metrics_run(queue: MetricsReading, own_counts: OwnCounts, now: float) -> Run:
-    """Whether the metrics file agrees with our counts, in two words and its age."""
+    """Whether the metrics file agrees with our counts, as far as known, and its age."""
     if queue is None:
         return "", ""
     if not isinstance(queue, Samples):
@@ -91,7 +97,8 @@ def metrics_run(queue: MetricsReading, own_counts: OwnCounts, now: float) -> Run
     if find_differences(queue, own_counts):
         return "metrics differ", "warn"
     old = format_age(age).removesuffix(" ago")
-    return f"metrics agree, {old}", "warn" if age > STALE_SECONDS else "muted"
+    words = f"metrics {old} old" if own_counts.when_written is None else f"metrics agree, {old}"
+    return words, "warn" if age > STALE_SECONDS else "muted"
 
 
 def metrics_differences(queue: MetricsReading, own_counts: OwnCounts, now: float) -> Run:
@@ -266,8 +273,10 @@ def own_counts(parts: QueueParts) -> OwnCounts:
     """The counts of the index, to compare those of the metrics file with."""
     change = parts.change
     complete = change.is_counted and not change.unavailable
-    samples = parts.session.count_samples
-    return OwnCounts(parts.inspector.states, change.counts, complete, samples)
+    session = parts.session
+    queue, rest = session.readings.queue, session.readings.rest
+    when_written = counts_when_written(queue, rest, session.count_samples)
+    return OwnCounts(parts.inspector.states, change.counts, complete, when_written)
 
 
 def metrics_warning(parts: QueueParts) -> Run:

@@ -224,7 +224,7 @@ def full_only_at(folder: str) -> Callable[[str], dict[str, int]]:
 
 
 K = AlertKind
-WRONG = {K.ABANDONED, K.CONTRADICTION, K.DEAD, K.PROBLEMS, K.STALE, K.TRANSPORT}
+WRONG = {K.ABANDONED, K.DEAD, K.PROBLEMS, K.STALE, K.TRANSPORT}
 PLACES: list[tuple[Callable[[Path], None], set[AlertKind]]] = [
     (a_full_queue, {K.LIMIT, K.BLOCKED, K.IDLE, K.OLDEST}),
     (test_alerts.much_is_wrong, WRONG),

@@ -28,11 +28,14 @@ def test_no_count_of_a_state_is_cut(width: int) -> None:
 @each(("pending", "text", "row"), [(7, "metrics agree, 2s", ""), (5, "metrics differ", "file 5")])
 def test_states_show_where_the_metrics_file_differs(pending: int, text: str, row: str) -> None:
     """The frame says whether the metrics file agrees, and a bar gives way to its other value."""
-    own_counts = OwnCounts(STATES, {State.PENDING: 7}, True)
+    own_counts = OwnCounts(STATES, {State.PENDING: 7}, True, {State.PENDING: 7})
     samples = Samples({(GAUGES[State.PENDING], ()): float(pending)}, NOW - 2)
     first, *_ = painters.state_lines(samples, own_counts, True, 40)
     assert painters.metrics_run(samples, own_counts, NOW)[0] == text
     assert row in words([first])
+    moving = own_counts._replace(when_written=None)
+    assert painters.metrics_run(samples, moving, NOW) == ("metrics 2s old", "muted")
+    assert painters.metrics_differences(samples, moving, NOW) == ("", "")
 
 
 def test_a_queue_without_a_metrics_file_says_who_writes_it() -> None:
