@@ -75,8 +75,9 @@ _OTHERS_DUE = f"""
 SELECT kind, count(*) FROM task {{how}}
 WHERE state={_PENDING} AND queue = ? AND {_IS_DUE} AND id <> ? GROUP BY kind"""
 
-_PLANNED = """
-SELECT kind, count(*), max(coalesce(created, 0)) FROM task WHERE id IN ({marks}) GROUP BY kind"""
+_PLANNED = f"""
+SELECT kind, count(*), max(coalesce(created, 0)), sum(state={_PENDING} AND {_IS_DUE})
+FROM task WHERE id IN ({{marks}}) GROUP BY kind"""
 _DUE_OLDER = f"""
 SELECT kind, count(*) FROM task {{how}}
 WHERE state={_PENDING} AND {_IS_DUE} AND coalesce(created, 0) <= ? GROUP BY kind"""
@@ -138,7 +139,7 @@ def count_kinds(reader: Reader, most: int) -> dict[str, tuple[int, float | None]
 
 
 class PlannedRuns(NamedTuple):
-    """Tasks that a plan makes due, and those that run before the last of them, by kind."""
+    """Tasks that a plan makes due, and others that run before the last of them, by kind."""
 
     planned: Mapping[str, int] = {}
     first: Mapping[str, int] = {}
@@ -151,16 +152,18 @@ MAX_NAMED_IDS = 500
 def count_planned(
     reader: Reader, ids: Iterable[str], now: float, by: str = BY_CREATED
 ) -> PlannedRuns:
-    """Count the tasks with these ids by kind, and the due ones that are claimed before the last of
-    them in the order `by`: the older ones, or in another order all."""
-    planned, newest, more = Counter[str](), -math.inf, iter(ids)
+    """Count the tasks with these ids by kind, and the other due ones that are claimed before the
+    last of them in the order `by`: the older ones, or in another order all."""
+    planned, sent, newest, more = Counter[str](), Counter[str](), -math.inf, iter(ids)
     while some := list(map(clean_text, islice(more, MAX_NAMED_IDS))):
         marks = ", ".join("?" * len(some))
-        rows = reader.fetch(_PLANNED.format(marks=marks), some)
-        planned.update({kind: number for kind, number, _ in rows})
-        newest = max([newest, *(created for *_, created in rows)])
+        rows = reader.fetch(_PLANNED.format(marks=marks), [now, *some])
+        planned.update({kind: number for kind, number, *_ in rows})
+        sent.update({kind: due for kind, *_, due in rows})
+        newest = max([newest, *(created for *_, created, _ in rows)])
     until = newest if by == BY_CREATED else math.inf
-    return PlannedRuns(planned, dict(_rows(reader, _DUE_OLDER, "by_due", now, until)))
+    first = Counter(dict(_rows(reader, _DUE_OLDER, "by_due", now, until)))
+    return PlannedRuns(planned, first - sent)
 
 
 def count_ahead(reader: Reader, task: Task, now: float, by: str = BY_CREATED) -> dict[str, int]:

@@ -67,6 +67,9 @@ class OperationView(NamedTuple):
     ended: float | None
     """End time; None while it runs."""
     eta: float | None = None
+    """Seconds until the last task has run; None if not known."""
+    sending: float | None = None
+    """Seconds until all tasks of a replay are sent; None if not known."""
     pace: ReplayPace | None = None
     """The pace of a replay; None for an operation without one."""
     failures: Mapping[str, int] = {}
@@ -137,7 +140,7 @@ def replay_view(now: ReplayProgress, states: Mapping[State, str]) -> OperationVi
         now.planned,
         began=now.began,
         ended=now.now if now.is_over else None,
-        eta=now.eta if now.unsent else None,
+        sending=None if now.is_over else now.eta,
         pace=now.pace,
         failures=now.failures,
         reasons=tuple(reasons),
@@ -226,6 +229,8 @@ def _state_line(view: OperationView, width: int) -> Line:
         parts.append((("   ", ""), ("took ", "muted"), (took, "strong"), (f"  {times}", "muted")))
     elif view.eta is not None:
         parts.append((("   ETA ", "muted"), (format_seconds(view.eta), "strong")))
+    elif view.sending:
+        parts.append((("   all sent in ", "muted"), (format_seconds(view.sending), "strong")))
     if view.pace is not None and view.ended is None:
         parts.append((("   rate ", "muted"), (format_pace(view.pace), "")))
     failing = (f"{safe_line(mark) or 'no error'} {n:,}" for mark, n in view.failures.items())

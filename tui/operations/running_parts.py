@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Mapping
 
 from engine.model import State
+from engine.monitor.run_forecast import RunForecast
 from engine.replay.outcomes import ReplayOutcome
 from engine.replay.progress import Phase
 from engine.text.figures import format_count
@@ -23,6 +24,7 @@ from tui.operations.operation_lines import (
 from tui.operations.replay_lines import FLOW_SECONDS, SPARKLINE_CELLS
 from tui.operations.worker_lines import format_seconds
 from tui.plan.plan_lines import MAX_LISTED_TASKS
+from tui.plan.planning import forecast_plan
 from tui.plan.result_rows import TaskStates, read_states
 from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
@@ -64,6 +66,8 @@ class RunningParts(RowsParts):
         super().__init__(session, context, screen)
         self.work = work
         self._now = TaskStates()
+        self._runs = RunForecast(None)
+        """When the last of its tasks runs, from now."""
         self._wait_before: float | None = None
         """Waiting time when it began, in seconds; None if the screen was opened later."""
 
@@ -77,6 +81,8 @@ class RunningParts(RowsParts):
             if self.screen.is_current:
                 ids = {task.id for task in self._view.tasks[:MAX_LISTED_TASKS]}
                 self._now = await read_states(self.session.inspector, ids)
+                settled = {task.id for task in self._view.tasks if task.is_problem}  # others left
+                self._runs = await forecast_plan(self.session, self.work.plan, settled)
                 self.screen.show_change(Change.ROWS)
             await asyncio.sleep(REPAINT_SECONDS)
 
@@ -118,6 +124,8 @@ class RunningParts(RowsParts):
     @property
     def _view(self) -> view.OperationView:
         now = view.operation_view(self.work, self.session.inspector.states, self.context.clock())
+        if now.sending is not None and self._runs.seconds is not None and not self._runs.unknown:
+            now = now._replace(eta=max(self._runs.seconds, now.sending))
         if (one := self._listed) is None or not one.undone:
             return now
         word, _, more = operation_state(one)

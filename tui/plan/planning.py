@@ -292,18 +292,21 @@ def pace_facts(
     return [("rate", words), *last, *([("worker", forecast.worker)] if forecast.worker else [])]
 
 
-async def forecast_plan(session: PlaceSession, plan: Plan) -> RunForecast:
+async def forecast_plan(
+    session: PlaceSession, plan: Plan, settled: Collection[str] = ()
+) -> RunForecast:
     """When the last task of a plan runs, if all are sent now: after those that are claimed before
-    it. Raises Unavailable: the place was closed."""
+    it. `settled`: those that have run already. Raises Unavailable: the place was closed."""
     if not can_be_paced(plan):
         return RunForecast(None)
     now, by = session.clock(), session.place.claim_order
 
     def count(reader: Reader) -> PlannedRuns:
-        return backlog.count_planned(reader, (row.id for row in plan.included), now, by)
+        ids = (row.id for row in plan.included if row.id not in settled)
+        return backlog.count_planned(reader, ids, now, by)
 
     chosen = plan.included_ids, plan.excluded_ids, plan.includes_suspicious
-    key = ("planned", plan.made_at, *chosen)
+    key = ("planned", plan.made_at, *chosen, len(settled))
     found = await session.inspector.tallies.ask(key, count, PlannedRuns())
     runs = Counter(found.planned) + Counter(found.first)
     pace = measure_pace(session, now)

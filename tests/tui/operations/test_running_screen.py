@@ -15,6 +15,7 @@ import pytest
 
 from engine.live.inspector import Inspector
 from engine.model import State, Task
+from engine.monitor.run_forecast import RunForecast
 from engine.operations import plans
 from engine.operations.execute import Report
 from engine.operations.journal import Intent, Journal, Operation
@@ -118,6 +119,22 @@ def deliver(place: Place, amount: int) -> None:
         (Path(place.root) / "queue/pending" / f"{task.id}.task").unlink()
         with log.open("a") as file:
             file.write(f"[{stamp}] [SUCCESS] Task completed: {task.id} (job)\n")
+
+
+async def test_a_replay_ends_when_its_last_task_has_run(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end is that of the forecast of its plan; while that is not known, all tasks are sent."""
+    forecast, slow = [RunForecast(None, unknown="not measured")], ReplayPace(0.001, ())
+
+    async def forecast_plan(session: PlaceSession, plan: Plan, settled: set[str]) -> RunForecast:
+        return forecast[0]
+
+    monkeypatch.setattr("tui.operations.running_parts.forecast_plan", forecast_plan)
+    async with replaying(place, slow, sent=1) as (operator, _):
+        await operator.sees("1 sent all sent in 3h")
+        forecast[0] = RunForecast(86_400.0, "12 x 2h at 1/h")
+        await operator.sees("1 sent ETA 1d00h")
 
 
 async def test_a_replay_shows_how_far_it_is(place: Place) -> None:

@@ -73,5 +73,7 @@ async def test_the_last_run_of_a_plan_is_without_the_excluded_tasks(
             ids = frozenset(task.id for task in tasks[:excluded])
             runs = await planning.forecast_plan(live, plan._replace(excluded_ids=ids))
             assert runs.terms == terms, runs
+        runs = await planning.forecast_plan(live, plan, {task.id for task in tasks[:2]})
+        assert runs.terms == "2 x 1m at 60/h"  # two have run
     finally:
         await live.close(keep_worker=False)
