@@ -6,7 +6,7 @@ about the active tasks."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from engine.locks import process_stats
@@ -15,7 +15,7 @@ from engine.logs import task_events
 from engine.logs.log_line import LogLine
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import LockEvidence, Verdict
-from engine.monitor.run_forecast import Pace, forecast_runs
+from engine.monitor.run_forecast import Pace, forecast_runs, token_waits
 from engine.text.figures import format_rate
 from engine.text.safe import safe_line
 from engine.text.times import describe_limit, format_rough_duration, format_time
@@ -214,12 +214,18 @@ def start_rate_before(events: Sequence[TaskEvent], moment: float) -> float | Non
     return begun / (moment - start) if begun else None
 
 
-def describe_drain_rate(due: int, per_second: float | None) -> str:
-    """Describe the rate at which the queue would drain once the lock is free, and how long it would
-    take."""
-    if per_second is None:
+def describe_drain(due: Mapping[str, int], pace: Pace, now: float) -> str:
+    """Describe how long the due tasks (numbers by kind) would take once the lock is free, at the
+    rate of the pace or at the rate limit that takes longer."""
+    if pace.per_second is None:
         return "drain rate unknown (no earlier log)"
-    found = forecast_runs({"": due + 1}, Pace(per_second=per_second, is_busy=True), 0.0)
-    is_known = due and found.seconds is not None
-    duration = f", {format_rough_duration(found.seconds or 0.0)}" if is_known else ""
-    return f"would drain at {format_rate(per_second)}{duration}"
+    turns = forecast_runs({"": sum(due.values()) + 1}, pace._replace(buckets=()), now)
+    for slow in token_waits(due, pace, now, due, with_retries=False):
+        terms = f"{slow.terms} of {safe_line(slow.bucket or '') or 'all kinds'}"
+        if slow.unknown:
+            return f"would not drain: {slow.unknown}"
+        if slow.seconds is not None and slow.seconds > (turns.seconds or 0.0):
+            return f"would drain in {format_rough_duration(slow.seconds)}: {terms}"
+    is_known = any(due.values()) and turns.seconds is not None
+    duration = f", {format_rough_duration(turns.seconds or 0.0)}" if is_known else ""
+    return f"would drain at {format_rate(pace.per_second)}{duration}"

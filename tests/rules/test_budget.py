@@ -109,7 +109,7 @@ LINES = {
     "engine.mail.message": 850,
     "engine.mail.send": 2900,
     "engine.mail.transports": 750,
-    "engine.monitor": 4700,
+    "engine.monitor": 4750,
     "engine.operations": 3550,
     "engine.replay": 1750,
     "engine.system": 3500,

@@ -15,6 +15,7 @@ from engine.logs.merged_log import describe_troubles
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.monitor import lock_diagnosis
 from engine.monitor.lock_diagnosis import LockDiagnosis, TaskLogSummary
+from engine.monitor.run_forecast import Pace
 from engine.places.place import Place
 from engine.places.place_watcher import read_lock, why_not_abandoned
 from engine.store import Unavailable
@@ -61,6 +62,8 @@ class LockReport(NamedTuple):
     """Pending tasks behind the lock; None if unknown."""
     rate_before: float | None = None
     """Tasks per second before the holder's last heartbeat; None if unknown."""
+    drain: str = ""
+    """How long the due tasks would take once it is free; "" if not examined yet."""
     is_examined: bool = True
     """False for what the session read before: processes and logs were not examined yet."""
 
@@ -112,8 +115,18 @@ class LockExaminer:
             active_count=amount,
             backlog=self.session.backlog,
             rate_before=before,
+            drain=await self._forecast_drain(before),
         )
         return self.report
+
+    async def _forecast_drain(self, rate: float | None) -> str:
+        session, now = self.session, self.session.clock()
+        due = await session.inspector.tallies.count_due(now, tuple(session.waiting_kinds))
+        runs = {kind: tasks.number for kind, tasks in due.items()}
+        waiting = 0 if session.backlog is None else session.backlog.due or 0
+        runs[""] = max(0, waiting - sum(runs.values()))
+        pace = Pace(session.readings.tokens, per_second=rate, is_busy=True)
+        return lock_diagnosis.describe_drain(runs, pace, now)
 
     def _examine_lock(self) -> tuple[LockEvidence, tuple[ProcessSample, ...], float | None]:
         place = self.session.place

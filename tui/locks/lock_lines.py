@@ -66,8 +66,7 @@ def verdict_lines(report: LockReport, now: float, width: int) -> list[Line]:
         parts.append(((f"   {due} {waits}", "error" if alarms else ""),))
         if waiting.oldest_due is not None:
             parts.append(((f", oldest {format_minutes(now - waiting.oldest_due)}", ""),))
-    due_number = (None if waiting is None else waiting.due) or 0
-    drain = lock_diagnosis.describe_drain_rate(due_number, report.rate_before) if alarms else ""
+    drain = report.drain if alarms else ""
     drain_part = f"   {drain}" if drain else ""
     fits = width_of(tuple(run for part in parts for run in part)) + len(drain_part) <= width
     head = parts_that_fit([*parts, *([((drain_part, "muted"),)] if fits else [])], width)

@@ -5,11 +5,14 @@ from functools import partial
 import pytest
 
 from engine.locks.process_stats import ProcessDelta, ProcessStats
+from engine.locks.token_buckets import BucketState
 from engine.logs import task_events
 from engine.model import LockEvidence, Verdict
 from engine.monitor import lock_diagnosis
 from engine.monitor.lock_diagnosis import describe_task_log, start_rate_before, summarize_task_log
+from engine.monitor.run_forecast import Pace
 from tests.engine.task_builders import log_line
+from tests.tables import each
 
 NOW = 1_795_167_728.0
 a_line = partial(log_line, when=NOW - 60)
@@ -112,7 +115,24 @@ def test_how_long_it_would_take() -> None:
     assert rate == pytest.approx(59 / 600)
     for ago in ([], [20.0], [-10.0, -20.0]):
         assert start_rate_before([a_run(NOW - seconds) for seconds in ago], NOW) is None
-    assert lock_diagnosis.describe_drain_rate(182, 7.1) == "would drain at 7.1/s, 25s"
-    assert lock_diagnosis.describe_drain_rate(0, 0.05) == "would drain at 3/min"
-    assert lock_diagnosis.describe_drain_rate(100, 0.0) == "would drain at 0.0/s"
-    assert lock_diagnosis.describe_drain_rate(34, None).startswith("drain rate unknown")
+
+
+@each(
+    ("due", "buckets", "rate", "text"),
+    [
+        ({"": 182}, (), 7.1, "would drain at 7.1/s, 25s"),
+        ({}, (), 0.05, "would drain at 3/min"),
+        ({"": 100}, (), 0.0, "would drain at 0.0/s"),
+        ({"": 34}, (), None, "drain rate unknown (no earlier log)"),
+        ({"": 37, "mail": 178}, [BucketState("mail", 0, 5, NOW + 5, 720)], 3.0,
+         "would drain in 14m: 178 x 5s at 720/h of mail"),
+        ({"mail": 9}, [BucketState("mail", 0, 5, None, 0)], 3.0,
+         "would not drain: rate limit is 0"),
+    ],
+)  # fmt: skip
+def test_how_long_the_due_tasks_would_take(
+    due: dict[str, int], buckets: list[BucketState], rate: float | None, text: str
+) -> None:
+    """Once the lock is free: at the rate before, or of the rate limit that takes longer."""
+    pace = Pace(buckets, per_second=rate, is_busy=True)
+    assert lock_diagnosis.describe_drain(due, pace, NOW) == text
