@@ -76,7 +76,8 @@ class ForecastInputs(NamedTuple):
     kinds: Mapping[str, int] | None = None
     """Number of waiting tasks of each kind that has a rate limit of its own."""
     kind_growth: Mapping[str, Growth] = {}
-    """How these numbers have grown in the last two minutes, as far as watched."""
+    """How these numbers have grown in the last two minutes, as far as watched; for `ALL_KINDS` all
+    tasks, in ten minutes: its limits are low."""
     figures: Sequence[KindFigures] = ()
     """Runs of each kind: the share that is tried again."""
     max_runs: int | None = None
@@ -143,19 +144,20 @@ def forecast_drain(known: ForecastInputs, now: float) -> Forecast:
     if drain.trend is Trend.GROWING:
         return grows("growing", "backlog is growing at the present rate")
     growth = known.kind_growth.get(name, Growth(0, 0.0))
-    if growth.tasks > 0:
+    if growth.tasks > 0 and name != ALL_KINDS:
         return grows(f"{safe_line(name)} growing", f"{safe_line(name)} is growing")
     rates = {} if isinstance(tokens, str) else {each.name: each.per_hour or 0 for each in tokens}
     # A limit that lets next to none run in that time shows nothing about arrivals.
     is_clear = growth.seconds * rates.get(name, 0) / 3600 >= MIN_TREND_TASKS
-    if is_clear and not growth.tasks:
-        why = f"as many {safe_line(name)} came as ran"
+    what = safe_line(name) or "tasks"
+    if is_clear and growth.tasks >= 0:  # of all kinds, they may have come in one burst
+        why = f"more {what} came than ran" if growth.tasks else f"as many {what} came as ran"
         return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
-    waits = (known.kinds or {}).get(name, 0)
+    waits = waiting if name == ALL_KINDS else (known.kinds or {}).get(name, 0)
     shrinking = max(limit, -waits * growth.seconds / growth.tasks) if is_clear else limit
     if shrinking > limit:
         net = format_rate(waits / shrinking)
-        limit, terms = shrinking, f"{waits:,} {safe_line(name)} at {net}, out less in"
+        limit, terms = shrinking, f"{waits:,} {what} at {net}, out less in"
     slower = drain.seconds is not None and limit > drain.seconds
     # A low rate limit makes the backlog look idle although it does drain.
     is_low = limit >= waiting * TREND_WINDOW_SECONDS / MIN_TREND_TASKS

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.destinations.watch import SeenDestination
-from engine.locks.token_buckets import BucketState
+from engine.locks.token_buckets import ALL_KINDS, BucketState
 from engine.model import LockEvidence, State, count_by_words
 from engine.monitor.alerts import Alert, AlertKind, is_stalled, needs_attention
 from engine.monitor.forecast import Forecast, ForecastInputs, drain_with_rate_limit, make_forecasts
@@ -135,7 +135,7 @@ def recorded_snapshot(
             PlaceLine(number, place.name, unavailable=NOTHING_RECORDED), recorded=recorded
         )
     past = history.flow_until(at)
-    growth = past.growth(State.DEAD, at)
+    growth, whole = past.growth(State.DEAD, at), past.growth(State.PENDING, at)
     stalled = is_stalled(recorded.due, recorded.alerts)
     drain = recorded.drain or (Drain(Trend.STALLED) if stalled else past.drain(at))
     basis = ForecastInputs(
@@ -146,6 +146,7 @@ def recorded_snapshot(
         died=recorded.died,
         tokens=recorded.tokens,
         kinds=recorded.kinds,
+        kind_growth={} if whole is None else {ALL_KINDS: whole},
         undated="death times not recorded",
     )
     stopped = {one.target.name for one in recorded.alerts if one.kind is AlertKind.SUSPENDED}

@@ -487,9 +487,11 @@ class PlaceSession:
             self.evaluate_alerts()
 
     def kind_growth(self, now: float) -> Mapping[str, Growth]:
-        """How the waiting tasks of each kind with a rate limit have grown in the last minutes."""
+        """How the waiting tasks of each kind with a rate limit have grown in the last minutes, and
+        those of all kinds."""
         samples = [one for one in self._kind_samples if now - one[0] <= TREND_WINDOW_SECONDS]
-        growth = {}
+        whole = self.flow.growth(State.PENDING, now)
+        growth = {} if whole is None else {ALL_KINDS: whole}
         for kind, number in samples[-1][1].items() if samples else ():
             since, first = next((when, kinds[kind]) for when, kinds in samples if kind in kinds)
             if (seconds := samples[-1][0] - since) >= MIN_TREND_SECONDS:

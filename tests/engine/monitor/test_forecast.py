@@ -117,6 +117,21 @@ def test_without_a_worker_no_rate_limit_makes_an_eta() -> None:
         assert forecast.drain_with_rate_limit(missing, [told]) == missing
 
 
+def test_a_limit_of_all_kinds_has_no_end_while_as_many_tasks_come() -> None:
+    """Ten minutes show it at 40 an hour, in which two minutes of such a queue look idle."""
+    idle, tokens = Drain(Trend.IDLE), (a_bucket(40, name=""),)
+    for tasks, seconds, words in (
+        (0, 600.0, "ETA unknown: as many tasks came as ran"),
+        (5, 600.0, "ETA unknown: more tasks came than ran"),
+        (-4, 600.0, "empty in 50m: 20 tasks at 24/h, out less in"),
+        (0, 60.0, "empty in 30m: 20 x 90s at 40/h of all kinds"),  # one ran: too few to tell
+    ):
+        told = drain_of(20, idle, tokens, {}, kind_growth={"": Growth(tasks, seconds)})
+        assert told.sentence == words
+        drain = forecast.drain_with_rate_limit(idle, [told])
+        assert drain.seconds == told.seconds
+
+
 def test_a_kind_that_grows_is_not_hidden_by_a_queue_that_shrinks() -> None:
     """If more tasks of a kind come than its limit lets run, there is no end; if they become fewer,
     the end is at that rate. A limit of less than two in the time that was watched shows neither."""
