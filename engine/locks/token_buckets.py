@@ -42,6 +42,15 @@ def next_token_at(buckets: Sequence[BucketState], kind: str) -> float:
     return max((inf if each.next is None else each.next for each in empty), default=0.0)
 
 
+def count_before(
+    tasks: Mapping[str, int], kind: str, buckets: Sequence[BucketState] | str
+) -> Mapping[str, int]:
+    """Of tasks that are claimed before one of a kind, those that may be: workers skip the ones of
+    another kind that has no token."""
+    held = {each.name: each.tokens for each in buckets if isinstance(each, BucketState)}
+    return {name: n if name == kind else min(n, held.get(name, n)) for name, n in tasks.items()}
+
+
 def count_with_tokens(buckets: Sequence[BucketState], tasks: Mapping[str, int]) -> int:
     """How many of some tasks (numbers by kind) wait for no token of their kind."""
     tokens = {each.name: each.tokens for each in buckets}

@@ -8,7 +8,7 @@ the counts and the clock in."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from math import inf
+from math import ceil, inf
 
 from engine.locks.token_buckets import ALL_KINDS, BucketState, count_with_tokens
 from engine.model import State
@@ -277,6 +277,17 @@ def _terms(number: int, retries: int, period: float, rate: str) -> str:
     return f"{number + retries:,} x {format_seconds(rounded)} at {rate}{again}"
 
 
+def _token_from(kind: str, moment: float, pace: Pace) -> float:
+    """When a task of a kind that comes due at a moment has a token. An empty bucket shows that
+    others take each token before."""
+    empty = [each for each in pace.buckets if isinstance(each, BucketState) and each.tokens <= 0]
+    for each in empty:
+        if each.name in (ALL_KINDS, kind) and each.per_hour and each.next is not None:
+            period = 3600 / each.per_hour
+            moment = max(moment, each.next + ceil((moment - each.next) / period) * period)
+    return moment
+
+
 class ExpectedStart(NamedTuple):
     """When a waiting task runs."""
 
@@ -314,7 +325,7 @@ def expected_start(
 
     `with_retries`: of these, those that fail come before it again. Without `is_ordered` it is not
     known which of them come before it: then only an end of the wait is known."""
-    earliest = start = max(now, due)
+    earliest = start = _token_from(kind, due, pace) if due > now else now
     for _ in range(_MAX_ROUNDS):
         ahead = count(start)
         runs = {**ahead, kind: ahead.get(kind, 0) + 1}

@@ -50,6 +50,14 @@ def test_tasks_that_wait_for_no_token_are_counted() -> None:
     assert token_buckets.count_with_tokens([mail], {"mail": 160, "report": 900}) == 902
 
 
+def test_a_task_is_not_behind_those_of_another_kind_without_a_token() -> None:
+    """Workers skip them; those of its own kind get each token before it."""
+    mail, first = BucketState("mail", 2, 5, None, 720), {"mail": 137, "report": 9}
+    assert token_buckets.count_before(first, "feeds", [mail]) == {"mail": 2, "report": 9}
+    assert token_buckets.count_before(first, "mail", [mail]) == first
+    assert token_buckets.count_before(first, "feeds", "cannot be read") == first
+
+
 def test_tokens_come_back_with_time(path: str, clock: Clock) -> None:
     """A new bucket holds one token; asking spends none; 40 an hour are one every 90 s."""
     rates = {"mail": Rate(40, 5)}

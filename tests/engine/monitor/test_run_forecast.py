@@ -433,6 +433,14 @@ def due_at(number: int, moment: float) -> Mapping[str, int]:
     return {"feed": number}
 
 
+def test_a_task_of_an_empty_bucket_runs_at_the_first_token_after_its_backoff() -> None:
+    """Younger tasks of its kind take each token until it is due."""
+    pace = Pace([BucketState("mail", 0, 5, NOW + 3, 720)])
+    for kind, due, when in (("mail", 6, 8), ("mail", 8, 8), ("mail", 1, 3), ("feed", 6, 6)):
+        start = expected_start(kind, NOW + due, NOW, pace, lambda moment: {})
+        assert start.when == NOW + when, (kind, due)
+
+
 def test_in_an_order_not_known_any_due_task_may_be_first() -> None:
     """Without a known order a start has only an end; unless all that is due takes a moment."""
     pace = Pace(per_second=0.5, is_busy=True)

@@ -183,6 +183,8 @@ async def test_an_empty_bucket_keeps_its_kind(root: Path) -> None:
     async with asking(disk_place(root)._replace(token_at=buckets.token_at)) as why:
         assert await why(mail) == "no token until 09:43:08Z (in 1m)"
         assert (await why(other)).startswith("1 older mail_send task first")
+        async with asking(disk_place(root)._replace(tokens=buckets.read_states)) as why_of_limits:
+            assert (await why_of_limits(other)).startswith(UNSEEN)  # the mail has no token
         now[0] += 60
         assert (await why(mail, now[0])).startswith(UNSEEN)
         tokens.unlink()
