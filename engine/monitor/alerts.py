@@ -257,7 +257,10 @@ def _lock(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
             words += "; 1 due task waits" if due == "1" else f"; {due} due tasks wait"
         yield Level.CRIT, AlertKind.STUCK, words, lock.since, (Where.LOCK,)
     elif lock.verdict is Verdict.STALE:
-        yield Level.WARN, AlertKind.STALE, f"stale lock: {who} is gone", lock.since, (Where.LOCK,)
+        words, lacks = f"stale lock: {who} is gone", lacks_worker(inputs, now, limits)
+        words += f", {_due_words(inputs)}" if inputs.due else ""
+        level = Level.CRIT if inputs.due and lacks else Level.WARN
+        yield level, AlertKind.STALE, words, lock.since, (Where.LOCK,)
     elif lock.verdict is Verdict.UNKNOWN:
         words = f"lock holder unknown: {_without_path(lock.reason)}"
         yield Level.WARN, AlertKind.UNKNOWN_LOCK, words, None, (Where.LOCK,)
@@ -340,12 +343,11 @@ def _idle(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
         return  # a server decides when it tries what is due
     since, goal = _idle_since(inputs, now), (Where.STATE, State.PENDING)
     lacks = bool(inputs.due) and lacks_worker(inputs, now, limits)
-    number = _count_due(inputs)
-    due = "1 task is due" if number == "1" else f"{number} tasks are due"
+    due, lock = _due_words(inputs), inputs.lock
     if since is not None and now - since > 60 * limits.idle:
         words = f"nothing has run for {format_rough_duration(now - since)}, {due}"
         yield Level.CRIT, AlertKind.IDLE, words, since, (Where.WORKERS,) if lacks else goal
-    elif lacks:
+    elif lacks and (lock is None or lock.verdict is not Verdict.STALE):  # has its own alert
         words = f"no worker running, {due}"
         yield Level.CRIT, AlertKind.IDLE, words, inputs.free_since, (Where.WORKERS,)
 
@@ -362,11 +364,18 @@ def _count_due(inputs: AlertInputs) -> str:
     return Figure(inputs.due or 0, not inputs.is_sample).text()
 
 
+def _due_words(inputs: AlertInputs) -> str:
+    number = _count_due(inputs)
+    return "1 task is due" if number == "1" else f"{number} tasks are due"
+
+
 def lacks_worker(inputs: AlertInputs, now: float, limits: Thresholds) -> bool:
     """True if no worker has run for `free_grace` seconds and no timer run is expected soon; False
     of a server that delivers by itself."""
     free, runs, lock = inputs.free_since, inputs.runs, inputs.lock
-    is_held = lock is not None and lock.verdict is not Verdict.FREE
+    if lock is not None and lock.verdict is Verdict.STALE:
+        free = lock.since
+    is_held = lock is not None and lock.verdict not in (Verdict.FREE, Verdict.STALE)
     if is_held or inputs.stopped is not None or inputs.unavailable or free is None or runs is None:
         return False
     if now - free < inputs.free_grace:

@@ -118,6 +118,10 @@ TABLE = [
      f"CRIT unreadable: cannot be read: {DENIED} -> queue"),
     (a_sight(lock=STUCK), "CRIT stuck lock: lock STUCK 47m, PID 4711 -> lock"),
     (a_sight(lock=STALE), "WARN stale lock: stale lock: PID 4711 is gone -> lock"),
+    (due(1, lock=STALE, runs=RunTimes(NOW - 60, 3)),
+     "CRIT stale lock: stale lock: PID 4711 is gone, 12 tasks are due -> lock"),
+    (due(1, lock=STALE, runs=RunTimes(NOW - 60, 300)),  # its timer will take it over
+     "WARN stale lock: stale lock: PID 4711 is gone, 12 tasks are due -> lock"),
     (a_sight(lock=UNKNOWN), f"WARN unknown lock: lock holder unknown: {DENIED} -> lock"),
     (a_sight(lock=HELD, counts=tasks(active=3)), ""),
     (a_sight(counts=tasks(active=3)),
