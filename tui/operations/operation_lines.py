@@ -213,8 +213,11 @@ def undo_time_left(one: ListedOperation, now: float) -> Run:
     verb = VERBS.get(operation.intent.verb)
     is_schedule = controls.is_schedule_change(operation)
     if operation.intent.verb == controls.CONTROL_VERB and not is_schedule:
-        before = str(operation.intent.values.get("before", ""))
-        return ("no: use control" if before else "no: permanent"), "muted"
+        values = operation.intent.values
+        way = "use control" if values.get("before") else "permanent"
+        way = "W stops it" if values.get("control") == controls.START_WORKER_CONTROL else way
+        way = "W starts one" if values.get("control") == controls.STOP_WORKER_CONTROL else way
+        return f"no: {way}", "muted"
     done = controls.count_done(operation)
     seconds_left = UNDO_SECONDS - (now - operation.started)
     if verb is None and not is_schedule:

@@ -67,7 +67,6 @@ class OperationView(NamedTuple):
     ended: float | None
     """End time; None while it runs."""
     eta: float | None = None
-    """Seconds until the last task has run; None if not known."""
     sending: float | None = None
     """Seconds until all tasks of a replay are sent; None if not known."""
     pace: ReplayPace | None = None
@@ -293,7 +292,8 @@ def step_lines(now: ReplayProgress, width: int) -> list[Line]:
     """One line for each canary and one for the rest, with the state of the stop rules."""
     steps = _steps(now)
     current = next((at for at, step in enumerate(steps) if step.ended is None), len(steps) - 1)
-    rules = ", ".join(rule.why or rule.words for rule in now.rules) or "none: errors do not stop it"
+    rules = ", ".join(rule.why or rule.words for rule in now.rules)
+    rules = now.stopped or rules or "none: errors do not stop it"
 
     def state(at: int) -> Run:
         if at != current:

@@ -67,7 +67,6 @@ class RunningParts(RowsParts):
         self.work = work
         self._now = TaskStates()
         self._runs = RunForecast(None)
-        """When the last of its tasks runs, from now."""
         self._wait_before: float | None = None
         """Waiting time when it began, in seconds; None if the screen was opened later."""
 

@@ -22,6 +22,7 @@ from engine.operations.journal import Intent, Journal, Operation
 from engine.operations.plans import Plan, Row, freeze_plan
 from engine.places.place import Place
 from engine.replay.progress import Phase, ReplayProgress, TaskProgress
+from engine.replay.scheduler import StopRuleState
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from engine.verbs import VERBS
 from tests import pseudo_terminals
@@ -333,6 +334,13 @@ async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place:
         await operator.sees("the journal in", "12 not sent (still in DLQ)")
     assert work.report is not None and work.report.accounted == 12
     assert len(await off(seen, place, State.DEAD)) == 12
+
+
+def test_a_step_shows_what_stopped_it() -> None:
+    """A canary that failed stops a replay although no stop rule did."""
+    progress = ReplayProgress(Phase.OVER, planned=5, unsent=4, stopped="canary of 1 failed")
+    progress = progress._replace(rules=(StopRuleState("share", "failed 1 of the last 1", ""),))
+    assert words(view.step_lines(progress, 120)[1:2]).rstrip().endswith("0  canary of 1 failed")
 
 
 def test_a_result_has_its_true_duration() -> None:

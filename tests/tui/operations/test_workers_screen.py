@@ -47,7 +47,11 @@ from tests.tui.drawn_screens import AT_WORK
 from tui.confirm.action_screen import ActionScreen
 from tui.locks.screen import LockScreen
 from tui.operations import worker_lines as view
-from tui.operations.operation_lines import describe_operation
+from tui.operations.operation_lines import (
+    describe_operation,
+    list_operations,
+    undo_time_left,
+)
 from tui.operations.workers_screen import WorkersScreen
 from tui.overview.screen import OverviewScreen
 from tui.screens.console_context import READ_ONLY
@@ -529,3 +533,6 @@ async def test_a_worker_started_or_stopped_here_is_an_operation(
         assert describe_operation(start) == "start worker"
         assert describe_operation(stop) == f"stop worker PID {pid}"
         assert controls.control_outcome(start) == f"worker started, PID {pid}; W stops it"
+        listed = {each.operation.op: each for each in list_operations(both)}
+        ways = [undo_time_left(listed[one.op], NOW)[0] for one in (start, stop)]
+        assert ways == ["no: W stops it", "no: W starts one"]
