@@ -218,10 +218,10 @@ def _rank(row: WorkerRow) -> tuple[bool, bool, float, int, str]:
 
 
 def count_workers(rows: Collection[WorkerRow]) -> Figure:
-    """Count the workers of some rows; those without a name by their connections."""
+    """Count the workers of some rows: several tasks may be of one, an idle connection is one."""
     workers = {
-        (row.number, row.pid, row.owner, row.connection if row.owner == NO_NAME else "")
-        for row in rows
+        (row.number, row.pid, row.owner, 0 if row.task or row.pid else at)
+        for at, row in enumerate(rows, start=1)
         if not row.is_server and (row.pid or row.owner)
     }
     return Figure(len(workers), not any(map(is_unknown, rows)))

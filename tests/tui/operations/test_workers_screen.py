@@ -406,12 +406,14 @@ async def test_unknown_workers_are_not_none(figures: WholeQueueFigures) -> None:
 
 
 def test_a_process_counts_once() -> None:
-    """Several tasks of one process are one worker; those without a name count by connection."""
+    """Several tasks of one process are one worker; each idle connection is one."""
     rows = [BUSY, BUSY._replace(task="t2"), BUSY._replace(pid=None, task="", note=NO_WORKER)]
     assert count_workers(rows) == Figure(1)
     unnamed = WorkerRow("q", 1, "q", owner=NO_NAME, note=IDLE)
     served = [unnamed._replace(connection=f"127.0.0.1; serves {name}") for name in ("a", "b")]
     assert count_workers([*rows, *served]) == Figure(3)
+    agents = [unnamed._replace(owner="idle", note="holds no connection")] * 2
+    assert count_workers([*rows, *agents]) == Figure(3)
     assert [*view.keyed_rows(rows)] == ["1.1", "1.2", "1.3"]
 
 
