@@ -47,10 +47,12 @@ def format_rate(per_second: float, unit: str = "/s", *, is_titled: bool = False)
     """Format a rate: `0.0/s`, `9.4/s`, `412/s`; below 0.1 of `unit` in a longer one: `5/min`,
     `40/h`, `<1/h`; `?` if it is no rate. At most five cells and the unit.
 
-    `is_titled`: the title of the column has `unit`, so only another one is added."""
+    `is_titled`: the title of the column has `unit`, so all numbers are in it: `0.02`, `<0.01`."""
     if not 0 <= per_second < math.inf:
         return UNKNOWN
     amount = round(per_second * RATE_UNITS[unit], 6)
+    if is_titled and 0 < amount < 0.1:
+        return f"{amount:.2f}" if amount >= 0.005 else "<0.01"
     if not 0 < amount < 0.1:
         number = f"{amount:.1f}" if amount < 99.95 else fit_count(round(amount), 5)
         return number if is_titled else number + unit

@@ -180,13 +180,10 @@ def _rates(series: FlowSeries, width: int, rows: int, now: LatestFlow) -> list[L
 
 
 def _rates_legend(layers: Sequence[tuple[str, float | None, str]], key: str, gap: str) -> Line:
-    """The name and the last value of each line, with `gap` between them. If one has another unit
-    than that of the plot, each number has its own."""
+    """The name and the last value of each line, with `gap` between them, in the plot's unit."""
     legend: list[Run] = []
-    texts = [format_rate(last, is_titled=True) for _, last, _ in layers if last is not None]
-    is_titled = not any("/" in text for text in texts)
     for name, last, style in layers:
-        number = UNKNOWN if last is None else format_rate(last, is_titled=is_titled)
+        number = UNKNOWN if last is None else format_rate(last, is_titled=True)
         legend += [(gap if legend else "", ""), (key, style), (f" {name} ", "muted")]
         legend.append((number, "" if last else "muted"))
     return tuple(legend)

@@ -13,7 +13,7 @@ RATES = {
 def test_rates_and_figures_in_words() -> None:
     """Only no events are 0.0; without a unit it is the title's; a lower bound has `+`."""
     assert {per_second: format_rate(per_second) for per_second in RATES} == RATES
-    columns = {0.0: "0.0", 0.7: "0.7", 0.05: "3/h", 118.0: "118"}
+    columns = {0.0: "0.0", 0.7: "0.7", 0.05: "0.05", 0.001: "<0.01", 118.0: "118"}
     assert {n: format_rate(n / 60, "/min", is_titled=True) for n in columns} == columns
     assert [Figure(known).text() for known in (1204, 0, None)] == ["1,204", "0", "?"]
     assert [Figure(known, is_exact=False).text() for known in (1204, 0)] == ["1,204+", "?"]

@@ -45,11 +45,10 @@ def test_the_printed_rates_are_over_one_time() -> None:
     head, top, *_ = words(flow_graph(series, 60, 10, latest)).splitlines()
     assert [*head.replace(KEY, "").split()] == ["in", "2.1", "out", "2.5", "died", "0.4", "/s"]
     assert float(top.split()[0]) >= 2.5
-    # Beside a slow one each has its own unit, and the plot still that of its axis.
+    # A slow one is in the unit of the plot, too.
     latest = LatestFlow(Rates(2.1, 0.0), 5 / 60, 46)
     head, *_ = words(flow_graph(series, 60, 10, latest)).splitlines()
-    rates = ["in", "2.1/s", "out", "0.0/s", "died", "5/min"]
-    assert [*head.replace(KEY, "").split()] == [*rates, "/s"]
+    assert [*head.replace(KEY, "").split()] == ["in", "2.1", "out", "0.0", "died", "0.08", "/s"]
     # As recorded, only the growth of the dead is known.
     head, *_ = words(flow_graph(series, 60, 10)).splitlines()
     assert "died (net) 0.0" in head
