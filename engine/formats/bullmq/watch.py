@@ -93,14 +93,14 @@ def kinds_by_jobs(runs: Iterable[facts.QueueRuns]) -> tuple[KindFigures, ...]:
 
 
 def rate_rows(kinds: Iterable[KindFigures]) -> list[tuple[str, str]]:
-    """Finished jobs per minute of each queue, or why that is unknown, as a row for the screen."""
+    """Finished jobs per minute of each queue in ten minutes, or why that is unknown, as a row."""
     rates = {
         one.kind: UNKNOWN if one.per_minute is None else format_rate(one.per_minute / 60, "/min")
         for one in kinds
     }
     named = facts.list_names(f"{kind} {rate}" for kind, rate in rates.items())
     why = {one.unknown for one in kinds if one.per_minute is None}
-    return [("rates", ": ".join((named, *sorted(why))))] if rates else []
+    return [("rates 10m", ": ".join((named, *sorted(why))))] if rates else []
 
 
 def _kind_of(one: facts.QueueRuns) -> KindFigures:

@@ -15,8 +15,10 @@ from redis import Redis
 from engine.formats.bullmq import scan
 from engine.formats.bullmq.schedule_acts import ScheduleActs
 from engine.formats.bullmq.store import BullmqStore
+from engine.formats.bullmq.watch import rate_rows
 from engine.logs.merged_log import Mentions
 from engine.model import Missing, Problem, Task
+from engine.monitor.latency import KindFigures
 from engine.places.place import Place
 from engine.store import Unavailable
 from tests.bullmq_jobs import (
@@ -450,3 +452,10 @@ async def test_a_schedule_is_changed_on_screen(
         await operator.step("O", "one job tick is added, with 7 bytes of data")
         await operator.step("y", "one job is added")
         assert client.llen("bull:mails:wait") == 1
+
+
+def test_rates_of_queues_name_their_time() -> None:
+    """They differ from the rates of the last minute beside them."""
+    kinds = [KindFigures("mails", per_minute=141.0), KindFigures("new")]
+    assert rate_rows(kinds)[0][0] == "rates 10m"
+    assert rate_rows(kinds)[0][1].startswith("mails 141/min, new ?")
