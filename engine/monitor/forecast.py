@@ -148,10 +148,13 @@ def forecast_drain(known: ForecastInputs, now: float) -> Forecast:
         return grows(f"{safe_line(name)} growing", f"{safe_line(name)} is growing")
     rates = {} if isinstance(tokens, str) else {each.name: each.per_hour or 0 for each in tokens}
     # A limit that lets next to none run in that time shows nothing about arrivals.
-    is_clear = growth.seconds * rates.get(name, 0) / 3600 >= MIN_TREND_TASKS
+    allowed = growth.seconds * rates.get(name, 0) / 3600
+    is_clear = allowed >= MIN_TREND_TASKS
+    # Tokens that were saved up let a few more run at first.
+    noise = MIN_TREND_TASKS if name == ALL_KINDS and allowed > 2 * MIN_TREND_TASKS else 0
     what = safe_line(name) or "tasks"
-    if is_clear and growth.tasks >= 0:  # of all kinds, they may have come in one burst
-        why = f"more {what} came than ran" if growth.tasks else f"as many {what} came as ran"
+    if is_clear and growth.tasks >= -noise:  # of all kinds, they may have come in one burst
+        why = f"more {what} came than ran" if growth.tasks > 0 else f"as many {what} came as ran"
         return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
     waits = waiting if name == ALL_KINDS else (known.kinds or {}).get(name, 0)
     shrinking = max(limit, -waits * growth.seconds / growth.tasks) if is_clear else limit

@@ -122,6 +122,7 @@ def test_a_limit_of_all_kinds_has_no_end_while_as_many_tasks_come() -> None:
     idle, tokens = Drain(Trend.IDLE), (a_bucket(40, name=""),)
     for tasks, seconds, words in (
         (0, 600.0, "ETA unknown: as many tasks came as ran"),
+        (-2, 600.0, "ETA unknown: as many tasks came as ran"),
         (5, 600.0, "ETA unknown: more tasks came than ran"),
         (-4, 600.0, "empty in 50m: 20 tasks at 24/h, out less in"),
         (0, 60.0, "empty in 30m: 20 x 90s at 40/h of all kinds"),  # one ran: too few to tell
