@@ -23,6 +23,8 @@ from tui.app import Console
 from tui.confirm.confirm_screen import ConfirmScreen
 from tui.screens.base import BaseScreen
 from tui.screens.help import SCREEN_TITLES, HelpScreen
+from tui.text.hints import is_key_of
+from tui.text.keys import Hint
 from tui.text.lines import Line, width_of
 from tui.widgets import theme as themes
 from tui.widgets.line_widgets import Lines
@@ -42,6 +44,7 @@ DIALOGS = {"copy", "edit", "export", "filter", "help", "order", "pace", "palette
 """Screens without a key for the help."""
 CUT = {"help", "locks", "nothing", "problem", "problems", "task-attempts"}
 """Those with a line that is cut at the edge of a terminal with less than 80 columns."""
+NEXT = ((" next  ", "ok"),)
 MOVING = {"first-look", "task-files", "edit", "problem"}
 """Shots with figures that are others each time, such as how far something is; and no shot."""
 LOW = {"copy", "export", "filter", "help", "lock-at-work", "nothing", "order", "palette"}
@@ -148,11 +151,22 @@ def over_the_edge(operator: ConsoleOperator, width: int) -> list[str]:
     ]
 
 
+def unnamed_key(operator: ConsoleOperator) -> str:
+    """The key of the next step of the screen on top, if the key line does not have it."""
+    panes = {pane.id: pane for pane in operator.console.screen.query(Lines) if pane.display}
+    steps = [line for pane in panes.values() for line in pane.lines if line[:1] == NEXT]
+    key = next((line[1][0].split()[0] for line in steps if line[1][0].strip()), "")
+    if key in ("", "type"):  # none, or its digits are there
+        return ""
+    runs = (run for line in panes["hints"].lines for run in line)
+    return "" if any(is_key_of(Hint(text.strip(), ""), key) for text, _ in runs) else key
+
+
 @pytest.mark.parametrize("name", SCREENS)
 async def test_screens_as_agreed(days: dict[str, Path], name: str, differences: Compare) -> None:
     """Each screen fits each size, with the question of a plan, looks as agreed at one, and has its
     own help. No frame has more than four blank rows while another one has rows that it does not
-    show."""
+    show. The key of the next step is in the key line."""
     drawn_screen = SCREENS[name]
     root, agreed = days[drawn_screen.day], GOLDENS.get(name, [])
     async with taken(root, drawn_screen, (*agreed, *SIZES)[0]) as (console, pilot):
@@ -166,6 +180,10 @@ async def test_screens_as_agreed(days: dict[str, Path], name: str, differences: 
             if width >= 80:
                 wasted = partial(wasted_rows, screen)
                 await operator.until(lambda: not wasted(), describe=wasted)  # noqa: B023
+                await operator.until(
+                    lambda: drawn_screen.slow or not unnamed_key(operator),
+                    partial(unnamed_key, operator),
+                )
             is_plan = isinstance(screen, ConfirmScreen) and not screen.why_not_applicable()
             if is_plan and width >= 40:
                 assert screen.query_one("#word", Lines).region.bottom <= height

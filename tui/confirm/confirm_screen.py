@@ -203,7 +203,9 @@ class ConfirmScreen(BaseScreen):
     def show_hints(self, **words: str) -> None:
         """Show the hints; `words` replace those of the keys of these actions."""
         words["arm"] = keys.arm_hint(self.context.arming.is_armed)
-        self.query_one("#hints", Lines).show(hint_lines(self.hints(words), self.size.width))
+        step = ((self.describe().key, "key"),)
+        hints = hint_lines(self.hints(words), self.size.width, step=step)
+        self.query_one("#hints", Lines).show(hints)
 
     def hints(self, words: Mapping[str, str]) -> Sequence[keys.Hint]:
         """The hints now; `words` replace those of the keys of these actions."""

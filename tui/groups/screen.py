@@ -86,7 +86,7 @@ def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
         _group_by,
     )
     stopped = make.own(
-        "mark_stopped | * | * | stopped | Mark +minor | mark the clusters whose error has stopped, "
+        "mark_stopped | * | * | stopped | Mark | mark the clusters whose error has stopped, "
         "and no others",
         GroupParts.mark_stopped,
         is_absent=is_read_only,
@@ -94,7 +94,7 @@ def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
     rows: tuple[Row, ...] = (
         *make.moves(lambda parts, how: parts.move(how)),
         make.own(
-            f"open | enter | Enter | show these | View | the queue, filtered by this {noun}",
+            f"open | enter | Enter | show | View | the queue, filtered by this {noun}",
             _open_list,
         ),
         KeyRow(key("pane(1)"), lambda parts: parts.screen.switch_pane()),

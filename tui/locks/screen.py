@@ -353,7 +353,8 @@ class LockScreen(ConfirmScreen):
 
     def without(self) -> set[str]:
         """Keys without a function; arming is available if there are tasks to act on."""
-        without = super().without() | (set() if self.session.lacks_worker else {"worker"})
+        has_use = self.session.lacks_worker or self._plan.is_begun
+        without = super().without() | (set() if has_use else {"worker"})
         without |= set() if self._panes.is_wide else {"graph_range"}
         verbs = {key.action for key in keys.keys_on(keys.LOCK) if key.verb}
         if self.verbs_refusal():

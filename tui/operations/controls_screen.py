@@ -435,13 +435,13 @@ ROWS: tuple[KeyRow[ControlParts, Change], ...] = (
     make.goes(make.key("operations"), Target(keys.OPERATIONS)),
     make.goes(
         make.own_key(
-            "schedules | s | s | schedules | View +minor | schedules of the queues: last, next run"
+            "schedules | s | s | schedules | View | schedules of the queues: last, next run"
         ),
         Target(keys.SCHEDULES),
         is_absent=lambda parts: parts.session.place.schedules is None,
     ),
     KeyRow(
-        make.key("pause_queue", keys.SHARED),
+        make.key("pause_queue", keys.SHARED, is_minor=False),
         lambda parts: _show_plan(parts, pause_control(parts.session)),
         refusal=ControlParts.pause_refusal,
         is_absent=ControlParts.has_no_controls,

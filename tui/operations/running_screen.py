@@ -243,7 +243,7 @@ ROWS: tuple[KeyRow[RunningParts, Change], ...] = (
         ),
     ),
     own(
-        "clusters | c | c | clusters | View | errors of the DLQ, grouped into clusters",
+        "clusters | c | c | clusters | View +minor | errors of the DLQ, grouped into clusters",
         _open_clusters,
         is_absent=lambda parts: parts.work.progress is None,  # only a replay is of the DLQ
     ),
@@ -255,10 +255,10 @@ ROWS: tuple[KeyRow[RunningParts, Change], ...] = (
         label=lambda parts: "resume" if _is_paused(parts) else None,
     ),
     _order_row(
-        "faster | + | + | faster | Act | double the rate",
-        partial(_order_more, name="faster", words="twice as fast"),
-        _why_not_faster,
-        only=_is_sending,
+        "stop | s | s | stop | Act | stop the replay; sent tasks stay sent",
+        _stop,
+        _why_no_stop,
+        only=_can_stop,
     ),
     _order_row(
         "slower | - | - | slower | Act | halve the rate",
@@ -267,10 +267,10 @@ ROWS: tuple[KeyRow[RunningParts, Change], ...] = (
         only=_is_sending,
     ),
     _order_row(
-        "stop | s | s | stop | Act | stop the replay; sent tasks stay sent",
-        _stop,
-        _why_no_stop,
-        only=_can_stop,
+        "faster | + | + | faster | Act | double the rate",
+        partial(_order_more, name="faster", words="twice as fast"),
+        _why_not_faster,
+        only=_is_sending,
     ),
     _order_row(
         "leave_open | w | w | do not wait | Act | end the replay without waiting for the missing "

@@ -527,15 +527,15 @@ ROWS: tuple[KeyRow[OperationsParts, Change], ...] = (
         refusal=_why_not_suspended,
         is_absent=lambda parts: _has_none(parts) or not parts.has_suspended,
     ),
-    make.arm(Change.EDGES, _has_none),
-    *make.ends(),
-    KeyRow(key("pane(1)"), lambda parts: parts.screen.switch_pane()),
     own(
-        "range | z | z | range | View +minor | how far back: 24 hours, 7 days, 30 days",
+        "range | z | z | 24h-30d | View | how far back: 24 hours, 7 days, 30 days",
         OperationsParts.next_range,
     ),
+    KeyRow(key("pane(1)"), lambda parts: parts.screen.switch_pane()),
     KeyRow(key("reread"), OperationsParts.reread),
     *make.views(),
+    make.arm(Change.EDGES, _has_none),
+    *make.ends(),
 )
 
 

@@ -297,7 +297,7 @@ def states(parts: QueueParts, width: int) -> tuple[Sequence[Line], Frame]:
     return rows, Frame("States", right=(run,) if run[0] else ())
 
 
-def scope_line(parts: QueueParts, width: int, *, lock_alarms: bool) -> Line:
+def scope_line(parts: QueueParts, width: int, *, lock_alarms: bool, is_typing: bool) -> Line:
     """A message or the next step, and what a key acts on."""
     scope = parts.scope
     if parts.tabs.on_problems or parts.rows.view.loaded or parts.change.unavailable:
@@ -305,6 +305,8 @@ def scope_line(parts: QueueParts, width: int, *, lock_alarms: bool) -> Line:
     state, (key, does) = parts.next_step
     if state is not parts.state:  # the rows of another tab are read now
         key = does = ""
+    if is_typing:  # any other key is a letter
+        key, does = "Enter", "applies the filter"
     message = "" if scope.filter_error else parts.message.text  # the scope shows the error
     return next_line(key, does, scope_words(scope), width, message)
 
@@ -317,7 +319,7 @@ def hints(parts: QueueParts, width: int, *, is_typing: bool) -> Line:
         return cut_line(far, width)
     closed = planning.closed_verbs(parts.inspector.edges, parts.state)
     rows = TYPING_HINTS if is_typing else tuple(hints_of(ROWS, parts, closed))
-    return hint_lines(rows, width)[0]
+    return hint_lines(rows, width, step=((parts.next_step[1][0], "key"),))[0]
 
 
 STATE_DIGITS = {State.PENDING: "2", State.ACTIVE: "3", State.DEAD: "4"}

@@ -85,15 +85,16 @@ class EdgeLines:
     def __init__(self) -> None:
         self.top = TopLine(id="top-line")
         self.message, self.hints = Lines(id="word"), Lines(id="hints")
+        self._step: Line = ()
 
     def show_hints(self, hints: Iterable[Hint], width: int, lines: int = 1) -> None:
-        """Show the keys in at most so many lines."""
-        self.hints.show(hint_lines(tuple(hints), width, lines))
+        """Show the keys in at most so many lines, with that of the next step."""
+        self.hints.show(hint_lines(tuple(hints), width, lines, self._step))
 
     def show_message(self, message: Message, otherwise: Callable[[], Line], width: int) -> None:
         """Show the message while it lasts, beside what a key acts on if it fits."""
         message.ends()
-        line = otherwise()
+        line = self._step = otherwise()
         if message.line:
             line = with_message(message.line, line, width)
         self.message.show([cut_line(line, width)])

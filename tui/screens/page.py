@@ -69,7 +69,8 @@ class Page(BaseScreen):
     ) -> None:
         """Show the hints."""
         hints = keys.hints_of(self.KIND, grey, without, words)
-        self.query_one("#hints", Lines).show(hint_lines(hints, self.size.width))
+        (step,) = self.query_one("#word", Lines).lines or ((),)
+        self.query_one("#hints", Lines).show(hint_lines(hints, self.size.width, step=step))
 
     def say(self, text: str, style: str = "warn") -> None:
         word = self.query_one_optional("#word", Lines)

@@ -74,20 +74,28 @@ def with_message(message: Line, line: Line, width: int) -> Line:
     return join_ends(message, right, width)
 
 
-def hint_lines(hints: Sequence[Hint], width: int, lines: int = 1) -> list[Line]:
+def hint_lines(
+    hints: Sequence[Hint], width: int, lines: int = 1, step: Iterable[Run] = ()
+) -> list[Line]:
     """The hints on `lines` lines; if they do not fit, minor ones are dropped first. The last two
-    stay, because they are help and back. The help lists what was dropped."""
-    return [*_hint_lines(tuple(hints), width, lines)]
+    stay, because they are help and back, and so does the key that `step`, the next step, names. The
+    help lists what was dropped."""
+    named = next((text for text, style in step if style == "key"), "")
+    return [*_hint_lines(tuple(hints), width, lines, named)]
+
+
+def is_key_of(hint: Hint, key: str) -> bool:
+    """True if the hint is that of the key: `h l` of h, `1-9` of each digit."""
+    return key in hint.shown.split() or (key.isdigit() and hint.shown == "1-9")
 
 
 @lru_cache(maxsize=16)  # an idle screen asks for the same each second
-def _hint_lines(hints: tuple[Hint, ...], width: int, lines: int) -> tuple[Line, ...]:
-    fitting = list(hints)
-    while len(rows := _hint_rows(fitting, width)) > lines:
-        minor = (at for at in reversed(range(len(fitting))) if fitting[at].is_minor)
-        if (last := next(minor, len(fitting) - 3)) < 0:
-            break
-        del fitting[last]
+def _hint_lines(hints: tuple[Hint, ...], width: int, lines: int, named: str) -> tuple[Line, ...]:
+    fitting, last_two = list(hints), [hint for hint in hints if not hint.is_minor][-2:]
+    order = [hint for hint in reversed(hints) if hint not in last_two]
+    order.sort(key=lambda hint: (is_key_of(hint, named), not hint.is_minor))
+    while len(rows := _hint_rows(fitting, width)) > lines and order:
+        fitting.remove(order.pop(0))
     rows += [[] for _ in range(lines - len(rows))]
     return tuple([cut_line(tuple(runs), width) for runs in rows[:lines]])
 

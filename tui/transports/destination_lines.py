@@ -232,7 +232,7 @@ def next_step(one: SeenDestination) -> tuple[str, str]:
     if one.state is DestinationState.UNHEALTHY:
         return "O", "probes it now; S blocks it"
     if failed:
-        return "R", f"plans to send its {failed:,} failed again; Enter lists them"
+        return "R", f"sends {failed:,} failed again; Enter lists them"
     return "Enter", "lists its tasks; S blocks it"
 
 

@@ -205,7 +205,7 @@ async def test_a_filter_in_error_refuses_all_that_acts() -> None:
             await queue.press(key)
             assert queue.parts.message.text == wrong
         assert (queue.parts.marks.has_all, queue.parts.rows.view.anchor) == (False, None)
-        line = painters.scope_line(queue.parts, 240, lock_alarms=False)
+        line = painters.scope_line(queue.parts, 240, lock_alarms=False, is_typing=False)
         assert f"nothing: {wrong}" in "".join(text for text, _ in line)
         assert set(refusals_of(ROWS, queue.parts).values()) == {wrong}
         assert queue.hints["X"] is True

@@ -41,3 +41,14 @@ def test_hints_that_do_not_fit_are_left_to_the_help() -> None:
     (line,) = hint_lines([Hint(f"k{n}", "something") for n in range(20)], 46)
     assert words([line]) == " k0 something  k18 something  k19 something"
     assert width_of(line) == 46
+
+
+@each(("step", "kept"), [("", []), ("m", ["m"]), ("3", ["1-9"]), ("x", [])])
+def test_the_key_of_the_next_step_is_a_hint_at_each_width(step: str, kept: list[str]) -> None:
+    """Of the keys that are dropped first, only the one that the next step names stays."""
+    minor = [Hint(shown, "something", is_minor=True) for shown in ("m", "1-9")]
+    hints = [*minor, *(Hint(f"k{n}", "something") for n in range(4))]
+    for width in (45, 50, 56):
+        (line,) = hint_lines(hints, width, step=((step, "key"),))
+        shown = words([line]).split()[::2]
+        assert shown[-2:] == ["k2", "k3"] and [one for one in shown if one[0] != "k"] == kept
