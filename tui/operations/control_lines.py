@@ -77,11 +77,6 @@ def pause_line(known_controls: Mapping[str, Control]) -> Line:
 
 def control_table(rows: Sequence[ControlRow], width: int) -> tuple[Line, list[tuple[str, Line]]]:
     """Titles and one line for each control and target; a refused one shows the reason."""
-    values = (controls.describe_value(each.control, each.control.now) for each in rows)
-    widest = max((len(value) for value in values), default=0)
-    now = min(VALUE_CELLS if width >= WIDE_CELLS else NARROW_VALUE_CELLS, max(5, widest))
-    longest = max((len(each.label) for each in rows), default=8)
-    names = min(max(width // 3, width - now - EFFECT_CELLS), longest + 1)
 
     def name(row: ControlRow) -> Run:
         return safe_line(row.label), "muted" if row.control.refusal else "strong"
@@ -95,9 +90,13 @@ def control_table(rows: Sequence[ControlRow], width: int) -> tuple[Line, list[tu
             return f"refused: {safe_line(refused)}", "muted"
         return row.control.summary, ""
 
+    most = VALUE_CELLS if width >= WIDE_CELLS else NARROW_VALUE_CELLS
+    now = Column("VALUE", 5, value, most=most).measured(rows)
+    longest = max((len(each.label) for each in rows), default=8)
+    names = min(max(width // 3, width - now.width - EFFECT_CELLS), longest + 1)
     columns: tuple[Column[ControlRow], ...] = (
         Column("CONTROL", names, name),
-        Column("VALUE", now, value),
+        now._replace(shrinks=0),
         Column("EFFECT", 0, effect, grows=REST),
     )
     head, lines = Table(columns).lines(rows, width)

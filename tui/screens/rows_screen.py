@@ -126,12 +126,8 @@ class ListPanes:
     def _frame_cells(size: Size) -> int:
         return BOX_FRAME_CELLS if frame_border(*size) == BOX else 0
 
-    @property
-    def shows_board(self) -> bool:
-        """The details are shown in the board, which does not scroll."""
-        return self._shows_board
-
-    _shows_board = False
+    shows_board = False
+    """The details are shown in the board, which does not scroll."""
 
     def show_rows(self, shown: ShownRows) -> None:
         """Show the rows between their titles and the lines at the foot."""
@@ -139,12 +135,15 @@ class ListPanes:
 
     def show_board(self, *, is_shown: bool) -> None:
         """Show the details in the board, or as one text."""
-        self._shows_board = is_shown
+        self.shows_board = is_shown
         if is_shown and self.in_details:
             self.focus(details=False)
 
     def show_frames(self, rows: Frame, details: Frame) -> None:
-        """Write the frames of rows and details."""
+        """Write the frames of rows and details; that of the rows counts those that are hidden."""
+        listed, hidden = len(self.rows.rows), self.rows.line_count - self.rows.size.height
+        if 0 < hidden < listed and rows.amount == f"{listed:,}":
+            rows = rows._replace(amount=f"{listed - hidden:,} of {listed:,}")
         for pane in (self.rows, self.details):
             pane.add_class("pane")
         self.rows.show_frame(rows, focused=not self.in_details)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -278,6 +280,24 @@ def test_names_of_controls_are_whole_at_80_columns() -> None:
         "federation-delivery",
         "federation-health-check",
     ]
+
+
+def test_controls_without_a_value_leave_the_line_to_their_effect() -> None:
+    """The values have the cells of the longest one that is shown, not of one that could be set."""
+    summary = "delete an orphaned mail, or a quarantined link"
+    one_off = Control(summary, choices=(("", "only without a running server"), ("all", "")))
+    _, ((_, line),) = view.control_table(control_rows({"discard": one_off}), 80)
+    assert summary in words([line])
+
+
+async def test_the_title_counts_the_controls_that_are_below_the_pane() -> None:
+    """A list that is longer than its pane says how many of its rows are shown."""
+    with patch.object(Flushing, "controls", {f"control {n}": TYPED for n in range(10)}):
+        async with an_operator(flushing(), size=(80, 18)) as operator:
+            await board(operator)
+            await operator.until(lambda: re.search(r"9 Controls \d of 10 ", operator.text))
+            await operator.pilot.resize_terminal(80, 60)
+            await operator.sees("9 Controls 10 ")
 
 
 async def test_a_warning_is_an_alert_that_leads_here(whole: ZgbConsolePlace) -> None:
