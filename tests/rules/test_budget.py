@@ -143,7 +143,7 @@ LINES = {
     "tui.session": 2350,
     "tui.task": 2000,
     "tui.terminal": 2000,
-    "tui.text": 2450,
+    "tui.text": 2500,
     "tui.transports": 2300,
     "tui.widgets": 1750,
 }

@@ -19,7 +19,7 @@ from tui.text.frames import NARROW_COLUMNS
 from tui.text.graphs import FULL_CELL, bar
 from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of, cut_line, fact_lines, heading_line
 from tui.text.table import REST, Column, Table
-from tui.text.task_list import TaskContext, id_cells, task_columns, task_line
+from tui.text.task_list import TaskContents, TaskContext, id_cells, task_columns, task_line
 from tui.text.task_row import time_fields
 from tui.text.times import format_minutes, format_time_with_age
 
@@ -213,7 +213,10 @@ def task_lines(
 ) -> list[Line]:
     """Some tasks of a group under a title. `limit`: maximum attempts of each task."""
     mailed = any(task.sender for task in tasks)
-    shape = task_columns(state, width, longest=id_cells(tasks), limit=limit, mailed=mailed)
+    longest, contents = id_cells(tasks), TaskContents().with_tasks(tasks)
+    shape = task_columns(
+        state, width, longest=longest, limit=limit, mailed=mailed, contents=contents
+    )
     where = TaskContext()
     return [
         heading_line(f"{title}, newest first", width),

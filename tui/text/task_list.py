@@ -175,6 +175,32 @@ MAX_ID_CELLS = 14
 MAX_KIND_CELLS = 12
 """Cells of the longest kind that a list shows in full."""
 
+MAX_ADDRESS_CELLS, MAX_ERROR_CELLS = 28, 40
+"""Cells of an address, and of an error or a description, for which other columns make room."""
+
+
+class TaskContents(NamedTuple):
+    """What the rows of a list have in its columns, so that none is wider than it needs."""
+
+    kinds: frozenset[str] = frozenset()
+    """Their kinds; "" for that of a task whose id ends in it."""
+    error: int = 0
+    """Cells of the longest error or description."""
+    sender: int = 0
+    recipient: int = 0
+
+    def with_tasks(self, tasks: Iterable[Task]) -> TaskContents:
+        """Also those of more tasks."""
+        rows = [ListedTask(task, 0.0) for task in tasks]
+        kinds = ("" if row.task.id.endswith(f"-{row.task.kind}") else row.task.kind for row in rows)
+        cells = (_error_or_description, _sender, _recipients_cell(MAX_ADDRESS_CELLS))
+        longest = (max([0, *(cells_of(cell(row)[0]) for row in rows)]) for cell in cells)
+        return TaskContents(self.kinds.union(kinds), *map(max, self[1:], longest))
+
+
+ANY_CONTENTS = TaskContents(frozenset(("", "?")), 9, MAX_ADDRESS_CELLS, MAX_ADDRESS_CELLS)
+"""Of rows that are not known."""
+
 
 def task_columns(
     state: State,
@@ -186,20 +212,23 @@ def task_columns(
     kinds: int = MAX_KIND_CELLS,
     trash: TrashFacts | None = None,
     mailed: bool = False,
+    contents: TaskContents = ANY_CONTENTS,
 ) -> tuple[Column[ListedTask], ...]:
     """The columns of the task list that fit; the error gets all the room that is left. `destined`:
     tasks have destinations (not in every store). `longest`: cells of the longest id (`id_cells`).
     `worded`: tasks have a word that is more exact than their state. `limit`: maximum attempts of
     each task. `kinds`: cells of the longest kind. `mailed`: tasks are mails; where the width lacks
-    for their addresses, kind and attempts make room."""
+    for their addresses, kind and attempts make room. `contents`: where errors would be cut, a kind
+    that all rows have makes room, then their words."""
     if width < NARROW_COLUMNS:
         return _narrow(state, width)
     if state is State.TRASH:
-        return trash_columns(width, longest, kinds, trash or NO_TRASH_FACTS, mailed=mailed)
-    kind = max(4, min(kinds, MAX_KIND_CELLS))
+        facts = trash or NO_TRASH_FACTS
+        return trash_columns(width, longest, kinds, facts, mailed=mailed, contents=contents)
     fixed: tuple[Column[ListedTask], ...] = (
         _id_column(_id_width(longest)),
-        Column("KIND", kind, _kind, order="kind"),
+        *_kind_column(kinds, contents),
+        *[Column("STATE", 7, _word, rank=1)] * worded,
         Column("AGE", 6, _created, right=True, order="created", is_age=True),
         Column("TRIES", 5, _tries_cell(limit), right=True, order="attempts"),
     )
@@ -208,17 +237,16 @@ def task_columns(
         cells = {State.DEAD: 6, State.ACTIVE: 7}.get(state, 9)
         is_age = order != "due"
         fixed += (Column(title, cells, when, right=True, order=order, is_age=is_age),)
-    if worded:
-        fixed = (*fixed[:2], Column("STATE", 7, _word), *fixed[2:])
+    what = _what_column(state, contents.error)
     if mailed:
-        return _with_rest(_mail_columns(fixed, width), _what_column(state), width)
+        return _with_rest(_mail_columns(fixed, width, contents), what, width)
     room = width - Table(fixed).cells - COLUMN_GAP_CELLS
     if destined and room >= 90:
         where = Column("DESTINATION", 20, _destination, keeps_end=True, order="destination")
         fixed = (*fixed, where)
         room -= 20 + COLUMN_GAP_CELLS
     if room < 110:
-        return _with_rest(fixed, _what_column(state), width)
+        return _with_rest(fixed, what, width)
     cells = room // 3 - COLUMN_GAP_CELLS
     more = Column("DESCRIPTION", cells, _description, order="description")
     return _with_rest(fixed, Column("ERROR", 9, _error, order="error", grows=REST), width, more)
@@ -238,19 +266,26 @@ _MAIL_WIDTHS = {
 _REPLY_CELLS = 22
 """Cells of the error that the recipient leaves: `450 4.2.0 mailbox busy`."""
 
+_CODE_CELLS = 16
+"""Cells that a recipient leaves that would be cut otherwise: `450 4.2.0 mailbo...`."""
+
 
 def _mail_columns(
-    columns: Sequence[Column[ListedTask]], width: int
+    columns: Sequence[Column[ListedTask]], width: int, contents: TaskContents
 ) -> tuple[Column[ListedTask], ...]:
-    """The columns of mails: their addresses after the others, each as wide as the error; the
+    """The columns of mails: their addresses after the others, none wider than the longest; the
     recipient is whole before the error has more room."""
     columns = [column for column in columns if width >= _MAIL_WIDTHS.get(column.title, 0)]
     addresses = 2 if width >= _MAIL_WIDTHS["FROM"] else 1
     room = width - Table(columns).cells - (addresses + 1) * COLUMN_GAP_CELLS
-    cells = max(8, min(28, max(room // (addresses + 1), (room - _REPLY_CELLS) // addresses)))
+    cells = max(room // (addresses + 1), (room - _REPLY_CELLS) // addresses)
+    cells = max(8, min(MAX_ADDRESS_CELLS, cells))
+    sender = max(4, min(cells, contents.sender))
+    free = cells - sender if addresses > 1 else max(0, room - cells - _CODE_CELLS)
+    recipient = max(4, min(cells + free, contents.recipient))
     shown = (
-        Column("FROM", cells, _sender, order="sender"),
-        Column("TO", cells, _recipients_cell(cells), order="destination"),
+        Column("FROM", sender, _sender, order="sender"),
+        Column("TO", recipient, _recipients_cell(recipient), order="destination"),
     )
     return (*columns, *shown[-addresses:])
 
@@ -296,7 +331,13 @@ NO_TRASH_FACTS = TrashFacts()
 
 
 def trash_columns(
-    width: int, longest: int, kinds: int, facts: TrashFacts, *, mailed: bool = False
+    width: int,
+    longest: int,
+    kinds: int,
+    facts: TrashFacts,
+    *,
+    mailed: bool = False,
+    contents: TaskContents = ANY_CONTENTS,
 ) -> tuple[Column[ListedTask], ...]:
     """The columns of the trash: when a task was purged, by whom, until when it can be restored."""
 
@@ -316,18 +357,25 @@ def trash_columns(
 
     fixed = (
         _id_column(_id_width(longest)),
-        Column("KIND", max(4, min(kinds, MAX_KIND_CELLS)), _kind, order="kind"),
+        *_kind_column(kinds, contents),
         Column("PURGED", 6, purged, right=True),
         Column("BY", 8, purged_by),
         Column("EXPIRES", 9, expires, right=True),
     )
-    if mailed:
-        return _with_rest(_mail_columns(fixed, width), _what_column(State.TRASH), width)
-    return _with_rest(fixed, _what_column(State.TRASH), width)
+    shown = _mail_columns(fixed, width, contents) if mailed else fixed
+    return _with_rest(shown, _what_column(State.TRASH, contents.error), width)
 
 
 def _id_column(width: int) -> Column[ListedTask]:
     return Column("ID", width, lambda row: (short_id(row.task.id, width), "accent"), order="id")
+
+
+def _kind_column(longest: int, contents: TaskContents) -> Sequence[Column[ListedTask]]:
+    """The kind; one that all rows have has no column where it would be cut."""
+    is_repeated = len(contents.kinds) == 1
+    cells = max(4, min(longest, MAX_KIND_CELLS))
+    column = Column("KIND", cells, _kind, order="kind", rank=2 * is_repeated)
+    return () if is_repeated and longest > MAX_KIND_CELLS else (column,)
 
 
 def _id_width(longest: int) -> int:
@@ -338,13 +386,15 @@ def _id_width(longest: int) -> int:
 def _narrow(state: State, width: int) -> tuple[Column[ListedTask], ...]:
     title, when, order = TIME_COLUMNS.get(state, ("AGE", _created, "created"))
     due = Column(title, 8, when, right=True, order=order, is_age=order != "due")
-    return _with_rest((_id_column(SHORT_ID_CELLS), due), _what_column(state, 0), width)
+    return _with_rest((_id_column(SHORT_ID_CELLS), due), _what_column(state, 0, 0), width)
 
 
-def _what_column(state: State, least: int = 9) -> Column[ListedTask]:
+def _what_column(state: State, longest: int, least: int = 9) -> Column[ListedTask]:
     """Every task in the DLQ has an error; elsewhere its description is shown in muted."""
     title = "ERROR" if state is State.DEAD else "ERROR OR DESCRIPTION"
-    return Column(title, least, _error_or_description, order="error", grows=REST, rank=-1)
+    more = max(0, min(longest, MAX_ERROR_CELLS) - least)
+    cell = _error_or_description
+    return Column(title, least + more, cell, order="error", shrinks=more, grows=REST, rank=-1)
 
 
 def title_line(

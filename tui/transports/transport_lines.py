@@ -164,7 +164,7 @@ USE_MIN_WIDTH = 100
 the state says it."""
 
 TRANSPORT_COLUMNS: tuple[Column[ShownTransport], ...] = (
-    Column("TRANSPORT", 14, lambda row: (safe_line(row.health.name), "strong"), shrinks=10),
+    Column("TRANSPORT", 9, lambda row: (safe_line(row.health.name), "strong"), most=20),
     Column("STATE", 13, _state_cell),
     Column("USE", 10, lambda row: USES[row.use], least=USE_MIN_WIDTH),
     Column("TRIED", 5, lambda row: count_run(row.recent, "attempts", 5), right=True, least=34),
@@ -176,9 +176,18 @@ TRANSPORT_COLUMNS: tuple[Column[ShownTransport], ...] = (
     Column("/min", 5, lambda row: attempts_per_minute(row.recent), right=True, least=60),
     Column("LAST", 5, lambda row: last_sent(row.health, row.now), right=True, least=60),
     Column("LAST 10m", 10, _spark, least=79),
-    Column("1h TRIED", 8, lambda row: count_run(row.hour, "attempts", 8), right=True, least=130),
-    Column("1h FAIL%", 8, lambda row: failure_share(row.hour, row.limit), right=True, least=110),
-    Column("LAST ERROR", 16, _last_error, grows=REST, rank=1),
+    Column(
+        "1h TRIED", 8, lambda row: count_run(row.hour, "attempts", 8), right=True, rank=2, least=130
+    ),
+    Column(
+        "1h FAIL%",
+        8,
+        lambda row: failure_share(row.hour, row.limit),
+        right=True,
+        rank=1,
+        least=110,
+    ),
+    Column("LAST ERROR", 16, _last_error, grows=REST, rank=3),
 )
 """Without a span in the title they cover the last ten minutes. BAD: bad addresses, not FAILED."""
 
@@ -209,19 +218,21 @@ def transport_rows(
     sending: MailHealth, limit: float, now: float, width: int, routes: MailRoutes | None = None
 ) -> tuple[Line, list[tuple[str, Line]]]:
     """The table head, and name and line of each transport."""
-    is_wide = width >= USE_MIN_WIDTH
+    uses = {routes.use(one.name) for one in sending.transports} if routes else set()
+    has_use = width >= USE_MIN_WIDTH and len(uses) > 1  # one that all have is in the details
     tallies = (one.windows[TEN_MINUTES].tally for one in sending.transports)
     hidden = {"BAD"}
     if any(tally is not None and tally.refused for tally in tallies):
         hidden = {"p50/p95"} if width < MIN_BOTH_WIDTH else set()
-    hidden |= {"USE"} if routes is None else set()
+    rows = [
+        ShownTransport(health, limit, now, routes, has_use)
+        for health in sort_transports(sending, limit, routes)
+    ]
+    hidden |= set() if has_use else {"USE"}
     columns = [one for one in TRANSPORT_COLUMNS if one.title not in hidden]
-    gaps = (2 if is_wide else 1,)
-    table = Table(columns, gaps, lambda row: alarm_sign(row.is_failing)).fitted((), width)
-    lines = []
-    for health in sort_transports(sending, limit, routes):
-        row = ShownTransport(health, limit, now, routes, is_wide)
-        lines.append((health.name, _transport_line(row, table, width)))
+    gaps = (2 if width >= USE_MIN_WIDTH else 1,)
+    table = Table(columns, gaps, lambda row: alarm_sign(row.is_failing)).fitted(rows, width)
+    lines = [(row.health.name, _transport_line(row, table, width)) for row in rows]
     return table.titles(width), lines
 
 

@@ -5,6 +5,7 @@ It is no ScrollView: there, each change of the number of rows would lay out the 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 from rich.cells import cell_len
 from textual.message import Message
@@ -19,6 +20,7 @@ from tui.text.table import COLUMN_GAP_CELLS, Column
 from tui.text.task_list import (
     NO_TRASH_FACTS,
     ListedTask,
+    TaskContents,
     TaskContext,
     TrashFacts,
     id_cells,
@@ -57,7 +59,7 @@ class TaskList(Painted, can_focus=True):
         super().__init__(id=id)
         self.rows = rows
         self.signs = RowSigns()
-        self._max_attempts, self._trash = max_attempts, trash
+        self._columns_of = partial(task_columns, limit=max_attempts, trash=trash)
         self._now = clock()
         self._painted: dict[int, Line] = {}
         self._made: dict[int, tuple[tuple[object, ...], Line]] = {}
@@ -66,6 +68,8 @@ class TaskList(Painted, can_focus=True):
         self._layout: object = None
         """What they were made from."""
         self._columns: tuple[Column[ListedTask], ...] = ()
+        self._contents: tuple[object, TaskContents] = None, TaskContents()
+        """The result whose rows were seen, and what they had: columns do not change back."""
         self._reported: tuple[object, ...] = ()
 
     @property
@@ -167,25 +171,19 @@ class TaskList(Painted, can_focus=True):
             destined, worded = any(t.destination for t in tasks), any(t.word for t in tasks)
             listed = tasks if "ids" in options else ()
             ids = max((cell_len(safe_line(task.id)) for task in listed), default=0)
-            mailed = any(t.sender for t in tasks)
-            layout = (query.state, width, destined, longest, worded, kinds, ids, options, mailed)
+            result = query.state, query.filter, query.order
+            before = self._contents[1] if self._contents[0] == result else TaskContents()
+            self._contents = result, (contents := before.with_tasks(tasks))
+            layout = (result, width, destined, longest, worded, kinds, ids, options, contents)
             # Columns that are made again are equal but for their functions: all rows would be, too.
             if layout != self._layout:
                 columns: tuple[Column[ListedTask], ...] = ()
+                make, mailed = self._columns_of, bool(contents.sender)
                 if query.state:
-                    columns = task_columns(
-                        query.state,
-                        width,
-                        destined,
-                        longest,
-                        worded,
-                        limit=self._max_attempts,
-                        kinds=kinds,
-                        trash=self._trash,
-                        mailed=mailed,
-                    )
-                columns = resize_columns(columns, width, ids, is_wide="wide" in options)
-                self._layout, self._columns = layout, columns
+                    make = partial(make, query.state, width, destined, longest, worded)
+                    columns = make(kinds=kinds, mailed=mailed, contents=contents)
+                self._columns = resize_columns(columns, width, ids, is_wide="wide" in options)
+                self._layout = layout
         return self._columns
 
     def order_at(self, x: int) -> str:

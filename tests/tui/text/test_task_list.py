@@ -16,6 +16,7 @@ from tui.text.log_line import shorten_ids
 from tui.text.task_fields import task_fields
 from tui.text.task_list import (
     ListedTask,
+    TaskContents,
     TaskContext,
     count_runs,
     id_cells,
@@ -176,5 +177,41 @@ def test_a_list_of_mail_at_80_columns_has_recipient_and_reply(error: str, shown:
     """A recipient and a reply of usual length are whole; a reply code is not printed twice."""
     to = "busy16@south.example.net"
     task = a_task(kind="mail", error=error, sender="a@b", recipients=(to,))
-    shape = task_columns(State.PENDING, 80, mailed=True)
+    shape = task_columns(State.PENDING, 80, mailed=True, contents=TaskContents().with_tasks([task]))
     assert words([task_line(task, shape, NOW, TaskContext(), 80)]).endswith(f"{to}  {shown}")
+
+
+KNOWN, WAITING = "[REFUSED] 127.0.0.1:40451: Connection refused", "user mail of registration 10"
+
+
+@each(("tasks", "width", "worded", "titles"), [
+    ([a_task(kind="federation-delivery", error=KNOWN)], 160, False, "ID AGE TRIES DIED"),
+    ([a_task(kind="mail", error=KNOWN)], 80, False, "ID AGE TRIES DIED"),
+    ([a_task(kind="mail", error="busy")], 80, False, "ID KIND AGE TRIES DIED"),
+    ([a_task(kind=kind, error=KNOWN) for kind in ("a", "b")], 80, False, "ID KIND AGE TRIES DIED"),
+    ([Task(f"1-{kind}", kind, State.DEAD, NOW, description=WAITING) for kind in ("a", "b")], 77,
+     True, "ID STATE AGE TRIES DIED"),
+    ([Task(f"1-{kind}", kind, State.DEAD, NOW, description=WAITING) for kind in ("a", "b")], 60,
+     True, "ID AGE TRIES DIED"),
+])  # fmt: skip
+def test_a_column_that_repeats_one_value_makes_room_for_errors(
+    tasks: list[Task], width: int, worded: bool, titles: str
+) -> None:
+    """A kind that all rows have, or that ends their ids, has a column only where no error is cut,
+    and so has the state of single rows."""
+    contents = TaskContents().with_tasks(tasks)
+    kinds = max(len(task.kind) for task in tasks)
+    shape = task_columns(State.DEAD, width, worded=worded, kinds=kinds, contents=contents)
+    assert [column.title for column in shape[: len(titles.split())]] == titles.split()
+
+
+def test_addresses_are_no_wider_than_the_longest_one() -> None:
+    """A recipient is whole before its error is; a short sender leaves its cells to the error."""
+    error = "450 4.2.0 mailbox busy - RCPT"
+    addresses = {"sender": "office@example.net", "recipients": ("busy22@west.example.net",)}
+    task = a_task(kind="mail", error=error, **addresses)
+    contents = TaskContents().with_tasks([task])
+    for width, shown in ((77, error[:16]), (130, error)):
+        shape = task_columns(State.PENDING, width, mailed=True, contents=contents)
+        row = words([task_line(task, shape, NOW, TaskContext(), width)])
+        assert f"{task.recipients[0]}  {shown}" in row

@@ -43,6 +43,7 @@ from tui.screens.dialogs import AskScreen
 from tui.screens.target import Target
 from tui.session.background_command import address_error
 from tui.text import keys
+from tui.text.lines import width_of
 from tui.text.task_row import time_fields
 from tui.transports import actions as suspend_view
 from tui.transports import board, detail_lines
@@ -180,10 +181,10 @@ async def test_the_screen_changes_when_a_file_does(unrouted: Mail) -> None:
     """A mail that is sent heals; counters that begin again and a log that rotates lose nothing. The
     cursor goes with its transport when the rows are sorted again."""
     async with unrouted.screen(on="curl") as operator:
-        assert " ! curl           FAILING          5     0  100%" in operator.rows
+        assert " ! curl       FAILING          5     0  100%" in operator.rows
         unrouted.log.rename(unrouted.log.with_suffix(".log.1"))
         unrouted.say(*(attempt(0, "curl") + sent(0, "curl") for _ in range(6)), attempt(0, "msmtp"))
-        healed = "  curl           OK              11     6   45%"
+        healed = "  curl       OK              11     6   45%"
         await operator.until(lambda: healed in operator.rows and "msmtp" in operator.rows)
         assert (keys_of(operator)[0] != "curl", operator.picker.key) == (True, "curl")
 
@@ -388,11 +389,24 @@ def row_of(transport: TransportHealth, width: int, routes: MailRoutes | None = N
     return words([line])
 
 
+@pytest.mark.parametrize("width", [60, 80, 117, 157])
+def test_names_of_transports_are_whole(width: int) -> None:
+    """A use that all have is in the details: it takes no room from a name."""
+    counts = [DeliveryCounts(9, 7, 1)] * 3
+    sending = MailHealth((a_way(*counts, name="sendmail"), a_way(*counts, name="postfix")))
+    routes = MailRoutes(("sendmail", "postfix"), "sendmail", by_handler=True)
+    for use in (routes, routes._replace(by_handler=False)):
+        head, rows = view.transport_rows(sending, 0.5, NOW, width, use)
+        assert "TRANSPORT " in words([head]) and width_of(head) == width
+        assert all(f" {name} " in words([line]) for name, line in rows)
+        assert ("USE" in words([head])) == (width > 100 and not use.by_handler)
+
+
 def test_mail_that_found_no_transport_is_no_transport() -> None:
     """It has a row and is not counted; mail to bad addresses is no failure on the overview."""
     none = a_way(None, DeliveryCounts(0, 0, 1), DeliveryCounts(0, 0, 3), name=NO_TRANSPORT)
     none = none._replace(settled=True)
-    row = "none           attempts without a transport: 1 in 10m, 3 in 1h"
+    row = "none      attempts without a transport: 1 in 10m, 3 in 1h"
     assert row_of(none, 120).strip() == row
     curl = a_way(*[DeliveryCounts(50, 14, 33, refused=33)] * 3)
     summary = words([view.summary_line(MailHealth(transports=(curl, none)), 0.5)])
@@ -444,7 +458,7 @@ async def test_it_is_suspended_with_a_reason_and_resumed(
         await operator.opens(TransportsScreen, "y")
         assert mail.room.noted == ["suspended postfix: relay moves"]
         await operator.sees("postfix is suspended: mail uses curl", "S resume")
-        assert "postfix        SUSPENDED" in operator.rows
+        assert "postfix    SUSPENDED" in operator.rows
         await operator.sees("09:40:00Z (0s ago) by ana", "relay moves")
 
         await operator.opens(ActionScreen, "S")

@@ -144,7 +144,7 @@ async def test_each_destination_is_a_row_with_its_tasks(deliveries: Deliveries) 
         await operator.sees(
             f"{SHA[:16]}... (y copies it)",
             "3: TIMEOUT 2, HTTP_404 1",
-            "R plans to send its 3 failed again",
+            "R sends 3 failed again",
         )
         operator.picker.select_key(SHUT)
         await operator.sees("spam \ufffd[31m", "S unblocks it")
