@@ -163,7 +163,9 @@ class TaskRows:
             if self._is_last_wanted and self.view.window.is_counted:
                 self.move("last")
             return chosen
-        is_covered = not view.is_new_query and covers(view.window, view.cursor.top, self.height)
+        # No key could hit another row of an empty list: it shows new ones immediately.
+        is_covered = not view.is_new_query and bool(view.window.tasks)
+        is_covered &= covers(view.window, view.cursor.top, self.height)
         stays = is_covered and (
             _is_holding(self._held_until, self._clock()) or self._keeps_ghosts()
         )

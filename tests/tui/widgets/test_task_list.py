@@ -187,6 +187,22 @@ async def test_a_list_that_is_opened_on_a_task_that_has_left_says_so() -> None:
             assert (app.vanished, app.cursor[0]) == ([7], cursor)
 
 
+async def test_an_empty_list_shows_a_new_task_without_a_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither a motion nor rows that left just before hold it: no key could hit another row."""
+    monkeypatch.setattr("tui.widgets.task_rows.GHOST_SECONDS", 60.0)
+    async with listed(range(9)) as app:
+        await app.moves("down")
+        await app.changes_to(range(2, 9))  # these two rows stay for their time
+        await app.hands_rest()
+        await app.changes_to(())
+        await app.hands_rest()
+        assert not app.view.total
+        await app.changes_to([3])
+        assert (app.view.total, app.view.fresh, app.cursor[0]) == (1, 0, 3)
+
+
 async def test_before_the_first_motion_the_cursor_passes_rows_that_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
