@@ -30,7 +30,7 @@ from tui.text.graphs import bar
 from tui.text.header import tab_line
 from tui.text.hints import hint_lines, next_line, scope_words
 from tui.text.keys import Hint
-from tui.text.lines import BLANK_LINE, Line, Run, cut_line, fit_text, fold_text
+from tui.text.lines import BLANK_LINE, Line, Run, cells_of, cut_line, fit_text, fold_text
 from tui.text.progress_bar import first_scan_line
 from tui.text.task_list import short_id
 from tui.text.times import format_age, format_minutes
@@ -78,9 +78,9 @@ def state_lines(
 
 def fact_rows(facts: Sequence[tuple[str, str]], width: int) -> list[Line]:
     """What a queue reports about itself as a whole."""
-    named = [(fit_text(f" {safe_line(name)} ", NAME_CELLS), text) for name, text in facts]
-    rows: list[Line] = [((name, "muted"), (safe_line(text), "")) for name, text in named]
-    return [cut_line(row, width) for row in rows[:MAX_FACTS]]
+    named = [(f" {safe_line(name)} ", safe_line(text)) for name, text in facts[:MAX_FACTS]]
+    cells = max([NAME_CELLS, *(min(cells_of(name), width // 3) for name, _ in named)])
+    return [cut_line(((fit_text(n, cells), "muted"), (text, "")), width) for n, text in named]
 
 
 def _is_missing(queue: MetricsReading) -> bool:

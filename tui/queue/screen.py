@@ -112,7 +112,7 @@ class QueueScreen(KeyedScreen):
             if parts.filter.filter.is_relative and not int(now) % int(AGE_ROUNDING_SECONDS):
                 parts.rows.store_changed()
             self.widgets.list.tick(now)
-            self.show_change(Change.HEADER)
+            self.show_change(Change.HEADER | Change.DETAILS)
 
     def action_move(self, how: str) -> None:
         self.show_change(self.move(how))

@@ -25,7 +25,7 @@ from engine.verbs import VERBS
 from engine.waiting_reasons import join_reasons
 from tui.session.index_queries import CheckedCluster, check_clusters
 from tui.session.place_session import PlaceSession
-from tui.task.why_waiting import reasons
+from tui.task.why_waiting import NO_OUTLOOK, TaskOutlook, list_outlook
 from tui.text.lines import Line, Run, cut_line, fit_text, fold_text
 from tui.text.styles import STILL_LOOKS
 from tui.text.task_fields import others_text, recipients_text
@@ -46,12 +46,16 @@ class TaskFindings(NamedTuple):
     """What was found out about one task after the cursor came to rest on it."""
 
     id: str = ""
-    why: str = ""
+    outlook: TaskOutlook = NO_OUTLOOK
     """Why it waits, or what happens next."""
     parts: tuple[Part, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     """Its attempts of the last hour, from the logs."""
     cluster: CheckedCluster | None = None
+
+    def why(self, task: Task, now: float) -> str:
+        """Why it waits, in one line; times have their distance from now."""
+        return safe_line(join_reasons(self.outlook.reasons(task, now)))
 
 
 def detail_lines(
@@ -79,7 +83,8 @@ def detail_lines(
         ("priority", _plain(str(task.priority) if task.priority else "")),
     ]
     lines = [line for name, runs in rows if runs for line in _field(name, runs, width)]
-    pieces = fold_text(safe_line(findings.why), width - 1) if findings.why else []
+    why = findings.why(task, now)
+    pieces = fold_text(why, width - 1) if why else []
     return [*lines, *(((f" {piece}", ""),) for piece in pieces)]
 
 
@@ -102,7 +107,7 @@ def brief_lines(
     pieces = fold_text(error, width - 8)[:1] if error else []
     lines: list[Line] = [
         ((first, ""),),
-        *(((piece, ""),) for piece in fold_text(safe_line(findings.why), width - 2)[:2]),
+        *(((piece, ""),) for piece in fold_text(findings.why(task, now), width - 2)[:2]),
         *([((trash, ""),)] if trash else []),
         *([cluster] if cluster else []),
         *((("error ", "muted"), (piece, "")) for piece in pieces),
@@ -213,7 +218,7 @@ class TaskLookup:
     async def look_up(self, task: Task) -> None:
         """Find out why it waits, its parts, attempts, cluster. Raises Unavailable: place closed."""
         session, now = self._session, self._session.clock()
-        why = await reasons(
+        outlook = await list_outlook(
             session.inspector,
             session.place,
             session.readings.lock,
@@ -224,7 +229,7 @@ class TaskLookup:
         attempts = task_attempts(task_history(session.events(), task.id))
         cluster = await self._find_cluster(task, now) if task.error else None
         parts = await self._read_parts(task)
-        self._found = TaskFindings(task.id, join_reasons(why), parts, attempts, cluster)
+        self._found = TaskFindings(task.id, outlook, parts, attempts, cluster)
 
     async def _find_cluster(self, task: Task, now: float) -> CheckedCluster | None:
         state, read, clusters = self._clusters

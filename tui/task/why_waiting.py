@@ -53,15 +53,15 @@ class TaskOutlook(NamedTuple):
 NO_OUTLOOK, NO_FIGURES = TaskOutlook(), WholeQueueFigures()
 
 
-async def reasons(
+async def list_outlook(
     inspector: Inspector,
     place: Place,
     lock: LockEvidence | None,
     task: Task,
     now: float,
     alerts: Iterable[Alert] = (),
-) -> tuple[str, ...]:
-    """Why a task is not running, as sentences; the most important first, in line with `alerts`."""
+) -> TaskOutlook:
+    """Why a task is not running, in line with `alerts`; not when it runs."""
     circumstances, unknown = await _circumstances(
         inspector, place, lock, task=task, now=now, alerts=alerts
     )
@@ -70,7 +70,7 @@ async def reasons(
         with suppress(OSError, StoreError):  # `_circumstances` has the reason
             ahead = count_before(ahead, task.kind, await asyncio.to_thread(place.tokens))
     circumstances = _with_ahead(circumstances, ahead)
-    return TaskOutlook(circumstances, unknown).reasons(task, now)
+    return TaskOutlook(circumstances, unknown)
 
 
 async def outlook(session: PlaceSession, task: Task, now: float) -> TaskOutlook:

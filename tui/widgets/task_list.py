@@ -98,9 +98,11 @@ class TaskList(Painted, can_focus=True):
             self.paint()
 
     def tick(self, now: float) -> None:
-        """Once a second: end the hold time, and update the ages each minute."""
+        """Once a second: end the hold time, and update the ages each minute and once a task is
+        due."""
         self.rows.tick()
-        if int(now // 60) != int(self._now // 60):
+        is_due = any(self._now < (t.due or 0) <= now for t in self.rows.view.window.tasks)
+        if is_due or int(now // 60) != int(self._now // 60):
             self._now = now
             self.paint()
 

@@ -53,3 +53,9 @@ def test_the_facts_of_a_queue_take_few_lines() -> None:
     facts = [(f"fact {n}", "x" * 50) for n in range(9)]
     lines = painters.fact_rows(facts, 30)
     assert list(map(width_of, lines)) == [30] * painters.MAX_FACTS
+
+
+def test_names_of_facts_are_whole() -> None:
+    """The longest name of what a queue reports about itself sets the column of the values."""
+    rows = painters.fact_rows([("tokens", "0 of 5"), ("next token", "16:02:20Z (in 9s)")], 40)
+    assert words(rows).splitlines() == [" tokens     0 of 5", " next token 16:02:20Z (in 9s)"]

@@ -754,3 +754,14 @@ async def test_a_queue_is_opened_again() -> None:
         await operator.step("ctrl+c", "Ctrl-c again: quit")
         await operator.pilot.press("ctrl+c")
         await operator.until(lambda: operator.console.return_code == 0)
+
+
+async def test_a_countdown_is_of_the_time_at_which_it_is_painted() -> None:
+    """Details and list count down by one clock, without anything being read again."""
+    memory = a_memory([a_task(1, due=NOW + 50, attempts=1, error="busy")])
+    async with an_operator(a_place(memory, lock=free), size=(120, 40)) as operator:
+        await operator.sees("in <1m", "backoff until 09:42:58Z (in 50s)")
+        clock_of(operator).now += 20
+        await operator.sees("in <1m", "backoff until 09:42:58Z (in 30s)", "09:42:58Z (in 30s)")
+        clock_of(operator).now += 31
+        await operator.sees("ready", "due now")

@@ -36,7 +36,7 @@ from tests.recorder_samples import NOTHING_KNOWN
 from tests.tui.workers_with_lock import Child, children
 from tui.cli.setup.places import open_places
 from tui.locks.examination import LockExaminer
-from tui.task.why_waiting import reasons
+from tui.task.why_waiting import list_outlook
 
 HOLDER = """
 import sys
@@ -72,7 +72,8 @@ async def asking(place: Place) -> AsyncIterator[Ask]:
         await inspector.scan_now()
         stored_task = await inspector.queries.task(task.id)
         assert stored_task is not None
-        return join_reasons(await reasons(inspector, place, lock, stored_task, now))
+        outlook = await list_outlook(inspector, place, lock, stored_task, now)
+        return join_reasons(outlook.reasons(stored_task, now))
 
     # On a busy machine a count is costly, and would be answered again from the cache.
     with patch("engine.live.queries.ANSWER_COST_FACTOR", 0):
@@ -273,8 +274,8 @@ async def test_mail_without_a_worker_says_what_is_missing(mails: Path) -> None:
         assert [alert.kind for alert in raised] == [AlertKind.IDLE]
         assert len(window.tasks) == 2
         for task in window.tasks:
-            why_lines = await reasons(inspector, place, None, task=task, now=NOW, alerts=raised)
-            assert list(why_lines) == ["due for 2d00h, no worker running"]
+            outlook = await list_outlook(inspector, place, None, task, NOW, raised)
+            assert list(outlook.reasons(task, NOW)) == ["due for 2d00h, no worker running"]
 
 
 async def test_missing_logs_are_named(tmp_path: Path) -> None:

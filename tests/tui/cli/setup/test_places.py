@@ -43,7 +43,7 @@ from tui.confirm.action_screen import ActionScreen
 from tui.session import place_session
 from tui.session.place_session import PlaceSession
 from tui.task.task_lines import TaskDetails, show_command, summary_lines
-from tui.task.why_waiting import reasons
+from tui.task.why_waiting import list_outlook
 from tui.text import keys
 
 NOW = int(time.time())
@@ -293,7 +293,7 @@ async def test_why_a_task_of_a_database_waits(database: str) -> None:
         await inspector.scan_now()
         task = await inspector.queries.task(id)
         assert task is not None
-        return await reasons(inspector, place, None, task, NOW)
+        return (await list_outlook(inspector, place, None, task, NOW)).reasons(task, NOW)
 
     async with asyncio.timeout(PATIENCE):
         await inspector.start()
