@@ -434,19 +434,29 @@ class OverviewPanes:
         if self._drawn_alerts[0] != made_from:
             self._drawn_alerts = made_from, painters.alert_rows(parts, width, steps)
         _, rows = self._drawn_alerts
-        room, amount = frame.inside(frame.alerts), len(rows)
-        more = f", more: {'j' if focus.pane == ALERTS else 'Tab'}"
-        count = f"{room} of {amount}{more}" if room < amount else f"{amount or ''}"
+        room, amount, picker = frame.inside(frame.alerts), len(rows), self.rows[ALERTS]
         head: tuple[Line, ...] = () if rows else (painters.no_alerts(parts),)
         if not frame.border and 1 < room < amount:  # there is no title to say it
-            head = (((f" {room - 1} of {amount} alerts{more}", "muted"),),)
-        self._show_rows(parts, ALERTS, Frame("Alerts", amount=count), PaneRows(rows, head))
+            room -= 1
+            shown, more = self._shown_alerts(room, amount, focus.pane)
+            head = (((f" {shown} of {amount} alerts{more}", "muted"),),)
+        self._show_rows(parts, ALERTS, Frame("Alerts"), PaneRows(rows, head))
         if rows and (focus.pane != ALERTS or not focus.is_chosen):
-            self.rows[ALERTS].select_key(rows[0].key)  # the most urgent one, as they come in
+            picker.select_key(rows[0].key)  # the most urgent one, as they come in
+        shown, more = self._shown_alerts(room, amount, focus.pane)
+        count = f"{shown} of {amount}{more}" if more else f"{amount or ''}"
+        picker.show_frame(Frame("Alerts", amount=count), focused=focus.pane == ALERTS)
         if (frozen := parts.freeze.time) is not None:
             selected = parts.snapshots[parts.selected.number - 1]
             notice = snapshot.freeze_notice(frozen.at, parts.clock(), selected, width - 4)
             self.rows[ALERTS].set_frame(notice)
+
+    def _shown_alerts(self, room: int, amount: int, pane: str) -> tuple[str, str]:
+        """Which alerts are on screen, and the keys that lead to the others."""
+        top = self.rows[ALERTS].top
+        ways = [key for key, is_more in (("k", top), ("j", top + room < amount)) if is_more]
+        keys = " ".join(ways) if pane == ALERTS else "Tab"
+        return f"{top + 1}-{top + room}" if top else f"{room}", f", more: {keys}" if ways else ""
 
     def _show_ages(self, parts: OverviewParts, width: int, unrecorded: Sequence[str]) -> None:
         """The age table of the place under the cursor, or why there is none; for a past time with

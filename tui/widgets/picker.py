@@ -38,7 +38,7 @@ class Picker(Painted, can_focus=True):
         self._head: tuple[Line, ...] = ()
         self._foot: tuple[Line, ...] = ()
         self._rows: tuple[Choice, ...] = ()
-        self._at, self._top = 0, 0
+        self._at, self.top = 0, 0
         self._left_at = 0.0
         """When the row under the cursor left, monotonic seconds."""
         self._painted: dict[int, Line] = {}
@@ -65,7 +65,7 @@ class Picker(Painted, can_focus=True):
     @property
     def line_of_cursor(self) -> int:
         """Line of the row under the cursor, from the top of the list."""
-        return len(self._head) + self._at - self._top
+        return len(self._head) + self._at - self.top
 
     def show_rows(
         self, rows: Sequence[Choice], head: Sequence[Line] = (), foot: Sequence[Line] = ()
@@ -98,7 +98,7 @@ class Picker(Painted, can_focus=True):
 
     def select_line(self, y: int) -> bool:
         """Move the cursor to the row on a line; return True if it was there before."""
-        at = self._top + y - len(self._head)
+        at = self.top + y - len(self._head)
         is_row = len(self._head) <= y < self.size.height - len(self._foot)
         if not is_row or at >= len(self._rows):
             return False
@@ -135,7 +135,7 @@ class Picker(Painted, can_focus=True):
 
     def _scroll_to_cursor(self) -> None:
         lowest, most = self._at - self._height + 1, len(self._rows) - self._height
-        self._top = max(0, min(max(self._top, lowest), self._at, most))
+        self.top = max(0, min(max(self.top, lowest), self._at, most))
 
     def on_resize(self) -> None:
         self._scroll_to_cursor()
@@ -156,7 +156,7 @@ class Picker(Painted, can_focus=True):
             return self._head[y]
         if y >= (foot := max(len(self._head), self.size.height - len(self._foot))):
             return self._foot[y - foot]
-        at = self._top + y - len(self._head)
+        at = self.top + y - len(self._head)
         if at >= len(self._rows):
             return BLANK_LINE
         line = self._rows[at].line

@@ -68,8 +68,8 @@ class TaskList(Painted, can_focus=True):
         self._layout: object = None
         """What they were made from."""
         self._columns: tuple[Column[ListedTask], ...] = ()
+        # The result whose rows were seen, and what they had: columns do not change back.
         self._contents: tuple[object, TaskContents] = None, TaskContents()
-        """The result whose rows were seen, and what they had: columns do not change back."""
         self._reported: tuple[object, ...] = ()
 
     @property
@@ -98,8 +98,7 @@ class TaskList(Painted, can_focus=True):
             self.paint()
 
     def tick(self, now: float) -> None:
-        """Once a second: end the hold time, and update the ages each minute and once a task is
-        due."""
+        """Once a second: end the hold time; update ages each minute, and when a task is due."""
         self.rows.tick()
         is_due = any(self._now < (t.due or 0) <= now for t in self.rows.view.window.tasks)
         if is_due or int(now // 60) != int(self._now // 60):
@@ -171,8 +170,7 @@ class TaskList(Painted, can_focus=True):
             longest = id_cells(tasks)
             kinds = max((cell_len(safe_line(kind)) for kind in {t.kind for t in tasks}), default=0)
             destined, worded = any(t.destination for t in tasks), any(t.word for t in tasks)
-            listed = tasks if "ids" in options else ()
-            ids = max((cell_len(safe_line(task.id)) for task in listed), default=0)
+            ids = max((cell_len(safe_line(t.id)) for t in tasks if "ids" in options), default=0)
             result = query.state, query.filter, query.order
             before = self._contents[1] if self._contents[0] == result else TaskContents()
             self._contents = result, (contents := before.with_tasks(tasks))

@@ -807,6 +807,11 @@ async def test_a_small_screen_counts_the_alerts_that_it_does_not_show(empty: Pat
     async with an_operator(place, size=(40, 12), first=keys.OVERVIEW, early=True) as operator:
         await operator.sees("6 of 9 alerts, more: j", "problem 5")
         assert "problem 6" not in operator.text
+        await operator.step("G", "4-9 of 9 alerts, more: k")
+        await operator.pilot.resize_terminal(80, 17)
+        await operator.until(lambda: re.search(r"Alerts \d-9 of 9, more: k ", operator.text))
+        await operator.step("k k k k", "of 9, more: k j ")
+        await operator.step("g", "of 9, more: j ")
 
 
 def test_the_most_urgent_alert_is_first() -> None:
