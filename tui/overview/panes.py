@@ -11,6 +11,7 @@ from textual.strip import Strip
 
 from engine.index.age_table import Ages, summarize_ages
 from engine.logs.log_filter import WARN
+from engine.model import State
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 from tui.overview import age_lines as view
@@ -41,7 +42,7 @@ from tui.screens.graph_pane import GRAPH_LINES
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Across, Down
 from tui.text.frames import BOX_FRAME_CELLS, Frame
-from tui.text.graphs import AXIS_CELLS, time_axis
+from tui.text.graphs import AXIS_CELLS, LatestFlow, time_axis
 from tui.text.lines import BLANK_LINE, Line, cells_of, cut_line
 from tui.text.table import Choice
 from tui.text.times import format_clock
@@ -535,8 +536,11 @@ class OverviewPanes:
             # The present course, up to the time of the freeze, is also that of a frozen screen.
             is_past = frozen is not None and parts.freeze.is_past
             past = frozen.histories[session.number] if frozen is not None and is_past else None
-            height, is_live = frame.inside(lines), frozen is None
-            part.show(graph.lines(session, now, width, height, past, is_live=is_live))
+            height, latest = frame.inside(lines), None
+            if frozen is not None:
+                queue = parts.snapshots[session.number - 1].queue
+                latest = LatestFlow(queue.rates, None, queue.counts.get(State.PENDING))
+            part.show(graph.lines(session, now, width, height, past, latest=latest))
             axis = time_axis(now, graph.seconds, width - AXIS_CELLS)
             title = f"{session.name}, last {graph.range}"
             part.show_frame(self._turns.stamp(Frame(title, right=right, bottom=axis), now))

@@ -105,10 +105,10 @@ class GraphPane:
         height: int,
         past: RecordedHistory | None = None,
         *,
-        is_live: bool = True,
+        latest: LatestFlow | None = None,
     ) -> tuple[Line, ...]:
-        """The graph in `height` lines, up to `now`; `past` is the history of a frozen time. A live
-        one prints the figures that the tables show."""
+        """The graph in `height` lines, up to `now`; `past` is the history of a frozen time. It
+        prints the figures that the tables show: `latest`, those of the place by default."""
         self.width, steps = width, graph_steps(width)
         if past is not None:
             course = past.series(now, self.seconds, steps)
@@ -119,5 +119,4 @@ class GraphPane:
         if len(course.backlog) != steps:
             blank = (None,) * steps
             course = FlowSeries(blank, blank, blank, blank)
-        latest = latest_flow(session, now) if is_live else LAST_OF_LINES
-        return flow_graph(course, width, height, latest)
+        return flow_graph(course, width, height, latest or latest_flow(session, now))

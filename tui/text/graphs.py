@@ -160,12 +160,13 @@ def time_axis(now: float, seconds: float, width: int) -> str:
 def _rates(series: FlowSeries, width: int, rows: int, now: LatestFlow) -> list[Line]:
     layers = ((series.dead, "error"), (series.inward, "accent"), (series.outward, "ok"))
     died, inward, outward = (_last(values, now) for values, _ in layers)
+    is_net = now.died is None and died is not None  # a recording has only the growth
     if now.rates is not None:
-        (inward, outward), died = now.rates, now.died
+        inward, outward = now.rates
+    died = died if now.died is None else now.died
     rates = (inward, outward, died, *(value for values, _ in layers for value in values))
     known = (value for value in rates if value is not None)
     most = max(MIN_RATE_TOP, rounded_top(max(known, default=0.0)))
-    is_net = now.rates is None and died is not None  # a recording has only the growth
     name = "died (net)" if is_net else "died"
     named = (("in", inward, "accent"), ("out", outward, "ok"), (name, died, "error"))
     legend = _rates_legend(named, KEY, "  ")
@@ -204,9 +205,14 @@ def _backlog(series: FlowSeries, width: int, height: int, now: LatestFlow) -> li
     return [head, *with_axis(drawn, f"{rounded_top(most):,.0f}", width)][:height]
 
 
+RECENT_SHARE = 20
+"""One in so many of the steps are the latest ones: 30 seconds of ten minutes."""
+
+
 def _last(values: Sequence[float | None], now: LatestFlow) -> float | None:
-    """The last known value of the two latest steps: the latest one has just begun."""
-    latest = () if now.is_unknown else reversed(values[-2:])
+    """The last known value of the latest steps: the last one has just begun, and a recording has no
+    sample in each."""
+    latest = () if now.is_unknown else reversed(values[-max(2, len(values) // RECENT_SHARE) :])
     return next((value for value in latest if value is not None), None)
 
 

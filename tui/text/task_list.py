@@ -198,7 +198,7 @@ class TaskContents(NamedTuple):
         return TaskContents(self.kinds.union(kinds), *map(max, self[1:], longest))
 
 
-ANY_CONTENTS = TaskContents(frozenset(("", "?")), 9, MAX_ADDRESS_CELLS, MAX_ADDRESS_CELLS)
+ANY_CONTENTS = TaskContents(frozenset(("", UNKNOWN)), 9, MAX_ADDRESS_CELLS, MAX_ADDRESS_CELLS)
 """Of rows that are not known."""
 
 

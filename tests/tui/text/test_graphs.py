@@ -52,6 +52,11 @@ def test_the_printed_rates_are_over_one_time() -> None:
     # As recorded, only the growth of the dead is known.
     head, *_ = words(flow_graph(series, 60, 10)).splitlines()
     assert "died (net) 0.0" in head
+    # A frozen screen has the rates of its table; a recording has no sample in each narrow step.
+    sparse = (*[None] * 100, 3.0, *[None] * 4)
+    recorded = FlowSeries(sparse, sparse, sparse, sparse, most=3)
+    head = words(flow_graph(recorded, 80, 10, LatestFlow(Rates(2.1, 2.5))))
+    assert "in 2.1" in head and "died (net) 3.0" in head and "backlog 3 " in head
 
 
 @each("rows", [2, GRAPH_ROWS])
