@@ -191,7 +191,7 @@ async def test_the_screen_changes_when_a_file_does(unrouted: Mail) -> None:
         unrouted.count({"exim": (9, 9, 0)}, ago=1)
         await operator.until(lambda: "exim" in operator.rows)
         unrouted.count({"exim": (1, 0, 1)})
-        await operator.until(lambda: "exim           idle             0" in operator.rows)
+        await operator.until(lambda: "exim       idle             0" in operator.rows)
         await operator.press("G")
         await details(operator, " all       1      0      ?")
 
