@@ -314,7 +314,7 @@ def check_stop_rules(course: ReplayState, pending: int | None = None) -> tuple[S
     stops, states = course.pace.stops, []
     if stops.same is not None:
         mark, times = max(course.repeated_errors.items(), key=lambda pair: pair[1], default=("", 0))
-        words = f"{mark or 'the same error'} {times} of {stops.same}"
+        words = f"{mark or 'same error'} {times} of {stops.same}"
         again = f"{mark} came back" + (f" {times} times" if times > 1 else "")
         states.append(StopRuleState("same", words, again if mark and times >= stops.same else ""))
     if stops.share is not None:

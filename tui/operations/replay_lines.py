@@ -452,7 +452,7 @@ def flow_lines(
     wait: Line = (
         ("wait p95", "muted"),
         (f"{format_seconds(now):>6}", "strong"),
-        (f"  {'':{SPARKLINE_CELLS}}  was {format_seconds(then)}", "muted"),
+        (f"  {'':{SPARKLINE_CELLS}} was {format_seconds(then)}", "muted"),
     )
     half = (width - 3) // 2
     pairs = ((inward, out), (backlog, () if now is None else wait))
@@ -489,5 +489,5 @@ def _figure(
         (f"{name:<8}", "muted"),
         (f"{now:>6}", "strong" if known else "unknown"),
         (f"  {spark}", style),
-        (f"  was {words(values[:before])}", "muted"),
+        (f" was {words(values[:before])}", "muted"),
     )

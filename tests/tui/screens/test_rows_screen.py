@@ -9,6 +9,8 @@ from textual.geometry import Size
 
 from engine.model import State
 from engine.replay.progress import Phase, ReplayProgress
+from engine.replay.scheduler import ReplayState, check_stop_rules
+from engine.replay.settings import ReplayPace, StopRules
 from tests.console_operator import ConsoleOperator, an_operator, words
 from tests.console_places import (
     a_memory,
@@ -165,6 +167,13 @@ def test_skipped_tasks_have_a_column_of_their_own() -> None:
     head, *_, last = step_lines(now, 80)
     at = words([head]).index("SKIPPED") + len("SKIPPED")
     assert words([last])[:at].split()[-1] == "3"
+
+
+def test_the_first_stop_rule_is_whole_at_80_columns() -> None:
+    """The last column of the steps has room for its words."""
+    (rule,) = check_stop_rules(ReplayState(ReplayPace(stops=StopRules(share=None)), 12, 0.0))
+    _, line, *_ = step_lines(ReplayProgress(Phase.SENDING, planned=12, rules=(rule,)), 80)
+    assert words([line]).rstrip().endswith(" same error 0 of 2")
 
 
 async def test_an_empty_log_and_a_task_that_is_gone_name_the_next_step(tmp_path: Path) -> None:

@@ -65,6 +65,8 @@ def test_a_replay_prints_the_rates_of_the_tables(rows: int) -> None:
     series = FlowSeries((1.0, 0.0), (1.0, 0.0), (1.0, 0.0), (40.0, 44.0))
     shown = words(flow_lines(series, 1, 100, rows, latest=LatestFlow(Rates(2.1, 2.5), 0.4, 46)))
     assert re.findall(r"(?:in|out|backlog) +([\d.]+)", shown) == ["2.1", "2.5", "46"]
+    small = words(flow_lines(series, 1, 80, 2, latest=LatestFlow(Rates(2.1, 2.5), 0.4, 46)))
+    assert small.count("was 1.0/s") == 2  # whole, also beside another one
 
 
 async def test_the_graph_of_the_lock_screen_prints_the_rates_of_the_tables() -> None:
