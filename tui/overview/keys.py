@@ -208,10 +208,6 @@ ROWS: tuple[KeyRow[OverviewParts, Change], ...] = (
     own("age_cell(-1) | left h | h | - | View | age table: younger cell", partial(_shift, by=-1)),
     own("age_cell(1) | right l | l | - | View | age table: older cell", partial(_shift, by=1)),
     own(
-        "clusters | c | c | - | View | error clusters of the place under the cursor",
-        partial(_go, target=Target(keys.CLUSTERS, state=State.DEAD)),
-    ),
-    own(
         "groups | b | b | - | View | groups of tasks of the place under the cursor",
         lambda parts: _go(parts, parts.groups_target),
     ),
@@ -226,6 +222,10 @@ ROWS: tuple[KeyRow[OverviewParts, Change], ...] = (
         "history; again: live",
         _freeze,
         label=lambda parts: "live" if parts.freeze.time else None,
+    ),
+    own(
+        "clusters | c | c | clusters | View +minor | error clusters of the place under the cursor",
+        partial(_go, target=Target(keys.CLUSTERS, state=State.DEAD)),
     ),
     own("earlier | comma | , | - | View | frozen: back in history", partial(_step, direction=-1)),
     own(
@@ -260,7 +260,7 @@ ROWS: tuple[KeyRow[OverviewParts, Change], ...] = (
     ),
     make.arm(Change.EDGES),
     own(
-        "worker | W | W | - | Act | plan to start or stop a worker of the place under the cursor",
+        "worker | W | W | worker | Act +minor | plan to start or stop a worker of the place here",
         _worker,
         refusal=_while_live("W"),
         is_absent=is_read_only,

@@ -814,6 +814,13 @@ async def test_a_small_screen_counts_the_alerts_that_it_does_not_show(empty: Pat
         await operator.step("g", "of 9, more: j ")
 
 
+async def test_the_key_of_an_alert_is_in_the_key_line_at_80_columns(empty: Path) -> None:
+    """Also a key that has no room there otherwise."""
+    tasks = [a_task(number, state=State.DEAD, error="busy") for number in range(12)]
+    async with an_operator(a_place(a_memory(tasks)), first=keys.OVERVIEW) as operator:
+        await operator.sees("next c groups these tasks by error", "c clusters U unlock ! disarm ")
+
+
 def test_the_most_urgent_alert_is_first() -> None:
     """What stops everything is first, of any place; each line has the key of the next step."""
     a, b = "/srv/a", "/srv/b"
