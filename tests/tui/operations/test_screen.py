@@ -547,7 +547,7 @@ async def test_a_key_asks_no_operation_that_is_listed(
     tasks = await off(seen, place, State.PENDING)
     for second in range(40):
         await off(carried_out, place, "hold", tasks[:1], at=NOW - second)
-    async with operations(place, "Operations 40") as operator:
+    async with operations(place, "of 40 ") as operator:
         asked = list[view.ListedOperation]()
 
         def count(one: view.ListedOperation) -> str:

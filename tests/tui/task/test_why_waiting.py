@@ -274,7 +274,7 @@ async def test_mail_without_a_worker_says_what_is_missing(mails: Path) -> None:
         assert [alert.kind for alert in raised] == [AlertKind.IDLE]
         assert len(window.tasks) == 2
         for task in window.tasks:
-            outlook = await list_outlook(inspector, place, None, task, NOW, raised)
+            outlook = await list_outlook(inspector, place, None, task, NOW, alerts=raised)
             assert list(outlook.reasons(task, NOW)) == ["due for 2d00h, no worker running"]
 
 
