@@ -83,8 +83,7 @@ def detail_lines(
         ("priority", _plain(str(task.priority) if task.priority else "")),
     ]
     lines = [line for name, runs in rows if runs for line in _field(name, runs, width)]
-    why = findings.why(task, now)
-    pieces = fold_text(why, width - 1) if why else []
+    pieces = fold_text(why, width - 1) if (why := findings.why(task, now)) else []
     return [*lines, *(((f" {piece}", ""),) for piece in pieces)]
 
 

@@ -348,9 +348,8 @@ class QueueWidgets:
 
     def _paint_scope(self) -> None:
         width, alarms = self._screen.size.width, self._lock_line.alarms
-        self._scope_line.show(
-            [painters.scope_line(self.parts, width, lock_alarms=alarms, is_typing=self.is_typing)]
-        )
+        states = {"lock_alarms": alarms, "is_typing": self.is_typing}
+        self._scope_line.show([painters.scope_line(self.parts, width, **states)])
         self._paint_hints()
 
     def _paint_hints(self) -> None:
