@@ -610,7 +610,7 @@ async def test_a_wider_terminal_shows_more(spool: Path, monkeypatch: pytest.Monk
         await operator.sees("warning 11")
         assert "warning 3\n" not in operator.text
         await operator.press("shift+tab", *"k" * 8)
-        assert "warning 3\n" in operator.text
+        await operator.until(lambda: "warning 3\n" in operator.text)
         assert "warning 11" not in operator.text
         await operator.pilot.resize_terminal(120, 29)
         await operator.sees("640 1280 1280+")
