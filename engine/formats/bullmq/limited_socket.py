@@ -18,9 +18,7 @@ MAX_ANSWER_LINES = 2_000_000
 MAX_LOGIN_BYTES = 64 << 10
 """Until the login is done."""
 
-_may_be_long_list = re.compile(rb"\n[*%~>][0-9]{7}").search
-"""Finds the head of a long list at the start of a line. A pattern that begins with a fixed byte is
-searched five times as fast."""
+_may_be_long_list = re.compile(rb"[*%~>][0-9]{7}").search
 
 
 class ListHeads:
@@ -71,7 +69,7 @@ class LimitedSocket:
         self.max_bytes = MAX_LOGIN_BYTES
         self._limit = self._new_limit()
         self._heads, self._unchecked = ListHeads(), list[bytes]()
-        self._end = b"\n"
+        self._end = b""
         """The last bytes received: a head may come in two parts."""
 
     def __getattr__(self, name: str) -> Any:
@@ -83,7 +81,7 @@ class LimitedSocket:
     def sendall(self, data: bytes) -> None:
         """Send a request; its answer begins."""
         self._limit, self._heads = self._new_limit(), ListHeads()
-        self._unchecked, self._end = [], b"\n"
+        self._unchecked, self._end = [], b""
         self._socket.settimeout(self._seconds)
         self._socket.sendall(data)
 
