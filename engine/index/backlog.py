@@ -77,7 +77,8 @@ WHERE state={_PENDING} AND queue = ? AND {_IS_DUE} AND id <> ? GROUP BY kind"""
 
 _PLANNED = f"""
 SELECT kind, count(*), max(coalesce(created, 0)), sum(state={_PENDING} AND {_IS_DUE})
-FROM task WHERE id IN ({{marks}}) GROUP BY kind"""
+FROM task WHERE id IN ({{marks}}) AND state NOT IN (
+    {STATE_NUMBERS[State.DONE]}, {STATE_NUMBERS[State.TRASH]}) GROUP BY kind"""
 _DUE_OLDER = f"""
 SELECT kind, count(*) FROM task {{how}}
 WHERE state={_PENDING} AND {_IS_DUE} AND coalesce(created, 0) <= ? GROUP BY kind"""

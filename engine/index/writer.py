@@ -48,9 +48,9 @@ _PLAIN = PLAIN_COLUMNS.count(",") + 1
 _NO_MAIL = _PLAIN + len(NO_RARE_VALUES)
 _NO_RARE_VALUES = (*NO_RARE_VALUES, *NO_MAIL)
 _REV, _DUE = ROW_COLUMNS.index("rev"), ROW_COLUMNS.index("due")
-_SEEN_COLUMNS = ("rev", "attempts", "word", "error", "extra")
-_seen_values = itemgetter(*map(ROW_COLUMNS.index, _SEEN_COLUMNS))
-_KNOWN = f"n, id, queue, due, {', '.join(_SEEN_COLUMNS)}"
+_COMPARED_COLUMNS = ("rev", "attempts", "word", "error", "extra")
+_compared_values = itemgetter(*map(ROW_COLUMNS.index, _COMPARED_COLUMNS))
+_KNOWN = f"n, id, queue, due, {', '.join(_COMPARED_COLUMNS)}"
 _CHANGED = [at for at, name in enumerate(ROW_COLUMNS) if name not in ("id", "state", "queue")]
 _changed_values = itemgetter(*_CHANGED)
 _DOMAINS = _CHANGED.index(ROW_COLUMNS.index("domains"))
@@ -92,18 +92,18 @@ class IndexDelta(NamedTuple):
 DUE_ROUNDING_SECONDS = 2.0
 """Due times of one revision that differ by no more are the same: servers round what they show."""
 
-Known: TypeAlias = tuple[int, float | None, Values]
-"""The number of a row, its due time and the values of `_SEEN_COLUMNS`."""
+KnownRow: TypeAlias = tuple[int, float | None, Values]
+"""The number of a row, its due time and the values of `_COMPARED_COLUMNS`."""
 
 
-def _differs(row: Values, known: Known) -> bool:
+def _differs(row: Values, known: KnownRow) -> bool:
     """True if a row must be written again. A server's facts of a task, such as its due time and why
     it waits, change without its revision, which is that of the file."""
     _, before, values = known
     due = row[_DUE]
-    if not row[_REV] or _seen_values(row) != values:
+    if not row[_REV] or _compared_values(row) != values:
         return True
-    if due == before or not isinstance(due, float) or before is None:
+    if due == before or not isinstance(due, float | int) or before is None:
         return due != before
     return abs(due - before) > DUE_ROUNDING_SECONDS
 
@@ -202,7 +202,7 @@ class Writer:
     def _put_scanned(
         self,
         rows: Mapping[Key, Values],
-        known: Mapping[Key, Known],
+        known: Mapping[Key, KnownRow],
         problems: list[Problem],
     ) -> IndexDelta:
         with self._transaction():
@@ -355,7 +355,7 @@ class Writer:
 
     # ---- rows
 
-    def _known(self, rows: Collection[Key]) -> dict[Key, Known]:
+    def _known(self, rows: Collection[Key]) -> dict[Key, KnownRow]:
         known = {}
         for state in {key[0] for key in rows}:
             ids = [key[1] for key in rows if key[0] == state]
@@ -366,7 +366,7 @@ class Writer:
                 known[state, ident, queue] = n, due, tuple(values)
         return known
 
-    def _rows_with_ids(self, ids: Iterable[str]) -> dict[Key, Known]:
+    def _rows_with_ids(self, ids: Iterable[str]) -> dict[Key, KnownRow]:
         """What is known of every row with these ids, in any state."""
         remaining = iter(ids)
         known = {}
@@ -380,7 +380,7 @@ class Writer:
                 known[state, ident, queue] = n, due, tuple(values)
         return known
 
-    def _put(self, rows: Mapping[Key, Values], known: Mapping[Key, Known]) -> bool:
+    def _put(self, rows: Mapping[Key, Values], known: Mapping[Key, KnownRow]) -> bool:
         """Insert and update the rows that differ, and mark all as seen; True if any differed."""
         new = sorted(key for key in rows if key not in known)  # it keeps the B-tree compact
         numbers = self._numbers(len(new))

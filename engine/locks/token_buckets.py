@@ -47,7 +47,8 @@ def count_before(
 ) -> Mapping[str, int]:
     """Of tasks that are claimed before one of a kind, those that may be: workers skip the ones of
     another kind that has no token."""
-    held = {each.name: each.tokens for each in buckets if isinstance(each, BucketState)}
+    own = (each for each in buckets if isinstance(each, BucketState) and each.name != ALL_KINDS)
+    held = {each.name: each.tokens for each in own}
     return {name: n if name == kind else min(n, held.get(name, n)) for name, n in tasks.items()}
 
 

@@ -391,7 +391,11 @@ def is_stalled(due: int | None, alerts: Sequence[Alert], without_output: bool = 
     """True if a queue is STALLED: due tasks wait, and its lock is stuck, or no worker runs, or none
     ran for longer than the limit (the `alerts`), or none left the queue while it was watched
     (`without_output`). False if `due`, the number of due tasks, is 0 or unknown."""
-    stops = any(alert.kind in (AlertKind.IDLE, AlertKind.STUCK) for alert in alerts)
+    stops = any(
+        alert.kind in (AlertKind.IDLE, AlertKind.STUCK)
+        or (alert.kind is AlertKind.STALE and alert.level is Level.CRIT)
+        for alert in alerts
+    )
     return bool(due) and (stops or without_output)
 
 

@@ -219,13 +219,15 @@ def describe_drain(due: Mapping[str, int], pace: Pace, now: float) -> str:
     rate of the pace or at the rate limit that takes longer."""
     if pace.per_second is None:
         return "drain rate unknown (no earlier log)"
+    if isinstance(pace.buckets, str):
+        return f"drain time unknown: rate limits cannot be read: {safe_line(pace.buckets)}"
     turns = forecast_runs({"": sum(due.values()) + 1}, pace._replace(buckets=()), now)
     for slow in token_waits(due, pace, now, due, with_retries=False):
-        terms = f"{slow.terms} of {safe_line(slow.bucket or '') or 'all kinds'}"
+        of = f" of {safe_line(slow.bucket or '') or 'all kinds'}"
         if slow.unknown:
-            return f"would not drain: {slow.unknown}"
+            return f"would not drain: {slow.unknown}{of}"
         if slow.seconds is not None and slow.seconds > (turns.seconds or 0.0):
-            return f"would drain in {format_rough_duration(slow.seconds)}: {terms}"
+            return f"would drain in {format_rough_duration(slow.seconds)}: {slow.terms}{of}"
     is_known = any(due.values()) and turns.seconds is not None
     duration = f", {format_rough_duration(turns.seconds or 0.0)}" if is_known else ""
     return f"would drain at {format_rate(pace.per_second)}{duration}"

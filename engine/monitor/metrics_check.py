@@ -25,6 +25,9 @@ LAST_RUN = "nftban_queue_last_run_timestamp"
 COUNT_LAG_SECONDS = 2.5
 """Seconds after which our count has what was in the folders when the file was written."""
 
+WRITE_LAG_SECONDS = 1.0
+"""Seconds that a worker takes at most from its counts to the file that has them."""
+
 CountSample: TypeAlias = tuple[float, Mapping[State, int]]
 """Our own counts, with their time in epoch seconds UTC."""
 
@@ -48,7 +51,8 @@ def counts_when_written(
         return None
     start = metrics.modified + COUNT_LAG_SECONDS
     later = [each for each in samples if start < each[0] <= quiet_span.until]
-    is_at_rest = quiet_span.since < metrics.modified
+    # A task may come after the worker has counted and before it has written.
+    is_at_rest = quiet_span.since < metrics.modified - WRITE_LAG_SECONDS
     return max(later, key=itemgetter(0))[1] if later and is_at_rest else None
 
 

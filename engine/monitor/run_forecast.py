@@ -277,12 +277,13 @@ def _terms(number: int, retries: int, period: float, rate: str) -> str:
     return f"{number + retries:,} x {format_seconds(rounded)} at {rate}{again}"
 
 
-def _token_from(kind: str, moment: float, pace: Pace) -> float:
-    """When a task of a kind that comes due at a moment has a token. An empty bucket shows that
-    others take each token before."""
+def _token_from(kind: str, moment: float, pace: Pace, others: Mapping[str, int]) -> float:
+    """When a task of a kind that comes due at a moment has a token. Others that are due then
+    (numbers by kind) take each token of an empty bucket before."""
     empty = [each for each in pace.buckets if isinstance(each, BucketState) and each.tokens <= 0]
     for each in empty:
-        if each.name in (ALL_KINDS, kind) and each.per_hour and each.next is not None:
+        takers = others if each.name == ALL_KINDS else each.name == kind and others.get(kind)
+        if takers and each.per_hour and each.next is not None:
             period = 3600 / each.per_hour
             moment = max(moment, each.next + ceil((moment - each.next) / period) * period)
     return moment
@@ -325,7 +326,7 @@ def expected_start(
 
     `with_retries`: of these, those that fail come before it again. Without `is_ordered` it is not
     known which of them come before it: then only an end of the wait is known."""
-    earliest = start = _token_from(kind, due, pace) if due > now else now
+    earliest = start = _token_from(kind, due, pace, count(due)) if due > now else now
     for _ in range(_MAX_ROUNDS):
         ahead = count(start)
         runs = {**ahead, kind: ahead.get(kind, 0) + 1}

@@ -48,7 +48,7 @@ UNLOCK_CONTROL = "unlock"
 """The control that takes a lock from its holder, the process that is its target; no store has it.
 Its answer has the signals."""
 
-START_WORKER_CONTROL, STOP_WORKER_CONTROL = "start worker", "stop worker"
+WORKER_CONTROLS = START_WORKER_CONTROL, STOP_WORKER_CONTROL = "start worker", "stop worker"
 """The controls that start a worker, and stop the process that is their target; no store has them.
 """
 

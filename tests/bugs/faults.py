@@ -255,7 +255,7 @@ FAULTS: tuple[Fault, ...] = (
           "a task rewritten while events were lost is shown as it was",
           "engine/index/writer.py",
           "tests/engine/live/test_inspector.py::test_lost_changes_are_found_by_revisions",
-          ("            if rev and rev == known_rev:", "            if rev and known_rev:")),
+          ("            if rev and rev == values[0]:", "            if rev and values[0]:")),
     fault("goes on after its worker has ended", "a handler that ends late claims tasks for no worker",
           "engine/work/worker.py",
           "tests/engine/work/test_worker.py::test_a_handler_that_ends_after_its_worker_changes_nothing",

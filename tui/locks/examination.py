@@ -121,7 +121,10 @@ class LockExaminer:
 
     async def _forecast_drain(self, rate: float | None) -> str:
         session, now = self.session, self.session.clock()
-        due = await session.inspector.tallies.count_due(now, tuple(session.waiting_kinds))
+        try:
+            due = await session.inspector.tallies.count_due(now, tuple(session.waiting_kinds))
+        except Unavailable:  # the index says so on each screen of tasks
+            return ""
         runs = {kind: tasks.number for kind, tasks in due.items()}
         waiting = 0 if session.backlog is None else session.backlog.due or 0
         runs[""] = max(0, waiting - sum(runs.values()))

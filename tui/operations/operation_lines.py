@@ -213,11 +213,9 @@ def undo_time_left(one: ListedOperation, now: float) -> Run:
     verb = VERBS.get(operation.intent.verb)
     is_schedule = controls.is_schedule_change(operation)
     if operation.intent.verb == controls.CONTROL_VERB and not is_schedule:
-        values = operation.intent.values
+        values, of_workers = operation.intent.values, controls.WORKER_CONTROLS
         way = "use control" if values.get("before") else "permanent"
-        way = "W stops it" if values.get("control") == controls.START_WORKER_CONTROL else way
-        way = "W starts one" if values.get("control") == controls.STOP_WORKER_CONTROL else way
-        return f"no: {way}", "muted"
+        return f"no: {'use W' if values.get('control') in of_workers else way}", "muted"
     done = controls.count_done(operation)
     seconds_left = UNDO_SECONDS - (now - operation.started)
     if verb is None and not is_schedule:

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 
 from engine.model import State
 from engine.monitor.run_forecast import RunForecast
 from engine.replay.outcomes import ReplayOutcome
 from engine.replay.progress import Phase
+from engine.store import Unavailable
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_time
@@ -80,8 +82,11 @@ class RunningParts(RowsParts):
             if self.screen.is_current:
                 ids = {task.id for task in self._view.tasks[:MAX_LISTED_TASKS]}
                 self._now = await read_states(self.session.inspector, ids)
-                settled = {task.id for task in self._view.tasks if task.is_problem}  # others left
-                self._runs = await forecast_plan(self.session, self.work.plan, settled)
+                if self.work.ended is None:
+                    settled = {task.id for task in self._view.tasks if task.is_problem}
+                    self._runs = RunForecast(None)
+                    with suppress(Unavailable):
+                        self._runs = await forecast_plan(self.session, self.work.plan, settled)
                 self.screen.show_change(Change.ROWS)
             await asyncio.sleep(REPAINT_SECONDS)
 
@@ -123,7 +128,7 @@ class RunningParts(RowsParts):
     @property
     def _view(self) -> view.OperationView:
         now = view.operation_view(self.work, self.session.inspector.states, self.context.clock())
-        if now.sending is not None and self._runs.seconds is not None and not self._runs.unknown:
+        if now.sending is not None and self._runs.seconds and not self._runs.unknown:
             now = now._replace(eta=max(self._runs.seconds, now.sending))
         if (one := self._listed) is None or not one.undone:
             return now

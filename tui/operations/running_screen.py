@@ -1,8 +1,7 @@
 """Screen of a running operation of this console: progress, orders, result.
 
 It shows its parts (`tui.operations.running_parts`). Orders that slow an operation down are always
-allowed; others need ARMED.
-"""
+allowed; others need ARMED."""
 
 from __future__ import annotations
 

@@ -133,8 +133,7 @@ class OperationsParts(RowsParts):
         """Read one journal in a loop while the screen is on top.
 
         Raises:
-            Unavailable: the place was closed.
-        """
+            Unavailable: the place was closed."""
         always = True
         while True:
             if self.screen.is_current:

@@ -539,7 +539,9 @@ class OverviewPanes:
             height, latest = frame.inside(lines), None
             if frozen is not None:
                 queue = parts.snapshots[session.number - 1].queue
-                latest = LatestFlow(queue.rates, None, queue.counts.get(State.PENDING))
+                waiting, rates = queue.counts.get(State.PENDING), queue.rates
+                is_unknown = waiting is None and rates is None
+                latest = LatestFlow(rates, None, waiting, is_unknown=is_unknown)
             part.show(graph.lines(session, now, width, height, past, latest=latest))
             axis = time_axis(now, graph.seconds, width - AXIS_CELLS)
             title = f"{session.name}, last {graph.range}"

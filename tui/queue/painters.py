@@ -275,7 +275,7 @@ def own_counts(parts: QueueParts) -> OwnCounts:
     complete = change.is_counted and not change.unavailable
     session = parts.session
     queue, rest = session.readings.queue, session.readings.rest
-    when_written = counts_when_written(queue, rest, session.count_samples)
+    when_written = counts_when_written(queue, rest, session.count_samples) if complete else None
     return OwnCounts(parts.inspector.states, change.counts, complete, when_written)
 
 

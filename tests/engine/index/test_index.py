@@ -218,6 +218,7 @@ def test_finer_words_are_counted_as_tasks_come_change_and_leave(writer: Writer) 
         ({"error": "450 mailbox busy"}, True),
         ({"extra": {"waits": "all agents are in use"}}, True),
         ({"due": NOW + 31}, False),  # a dump rounds it to other seconds
+        ({"due": int(NOW + 31)}, False),
         ({}, False),
     ],
 )

@@ -127,11 +127,15 @@ def test_how_long_it_would_take() -> None:
         ({"": 37, "mail": 178}, [BucketState("mail", 0, 5, NOW + 5, 720)], 3.0,
          "would drain in 14m: 178 x 5s at 720/h of mail"),
         ({"mail": 9}, [BucketState("mail", 0, 5, None, 0)], 3.0,
-         "would not drain: rate limit is 0"),
+         "would not drain: rate limit is 0 of mail"),
+        ({"": 100, "mail": 1}, [BucketState("mail", 0, 5, None, 0)], 3.0,
+         "would not drain: rate limit is 0 of mail"),
+        ({"mail": 9}, "not a number", 3.0,
+         "drain time unknown: rate limits cannot be read: not a number"),
     ],
 )  # fmt: skip
 def test_how_long_the_due_tasks_would_take(
-    due: dict[str, int], buckets: list[BucketState], rate: float | None, text: str
+    due: dict[str, int], buckets: list[BucketState] | str, rate: float | None, text: str
 ) -> None:
     """Once the lock is free: at the rate before, or of the rate limit that takes longer."""
     pace = Pace(buckets, per_second=rate, is_busy=True)

@@ -434,11 +434,13 @@ def due_at(number: int, moment: float) -> Mapping[str, int]:
 
 
 def test_a_task_of_an_empty_bucket_runs_at_the_first_token_after_its_backoff() -> None:
-    """Younger tasks of its kind take each token until it is due."""
+    """Others of its kind that are due before take each token; without them one is there."""
     pace = Pace([BucketState("mail", 0, 5, NOW + 3, 720)])
-    for kind, due, when in (("mail", 6, 8), ("mail", 8, 8), ("mail", 1, 3), ("feed", 6, 6)):
-        start = expected_start(kind, NOW + due, NOW, pace, lambda moment: {})
+    for kind, due, when in (("mail", 6, 8), ("mail", 8, 8), ("mail", 1, 8), ("feed", 6, 6)):
+        start = expected_start(kind, NOW + due, NOW, pace, lambda moment: {"mail": 1})
         assert start.when == NOW + when, (kind, due)
+        alone = expected_start(kind, NOW + due, NOW, pace, lambda moment: {})
+        assert alone.when == NOW + max(due, 3 * (kind == "mail")), (kind, due)
 
 
 def test_in_an_order_not_known_any_due_task_may_be_first() -> None:

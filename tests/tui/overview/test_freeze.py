@@ -11,8 +11,9 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,22 @@ def waiting(operator: ConsoleOperator) -> str:
     return operator.cells("mail.out")[0]
 
 
+def shows_pending(operator: ConsoleOperator, number: str) -> bool:
+    """Whether so many tasks wait."""
+    return waiting(operator) == number
+
+
+def shows_only(operator: ConsoleOperator, texts: Sequence[str]) -> bool:
+    """Whether these texts are there, and the kind `geoban_apply` only if it is one of them."""
+    has_kind = "geoban_apply" in operator.text
+    return all(each in operator.text for each in texts) and has_kind == ("geoban_apply" in texts)
+
+
+def lacks(operator: ConsoleOperator, text: str) -> bool:
+    """Whether a text is gone."""
+    return text not in operator.text
+
+
 async def test_p_freezes_and_p_goes_on(root: Path) -> None:
     """Frozen, it says since when, nothing of it changes, and no plan is opened; p is live."""
     async with overview(recorded_place(root)._replace(recovery_command=("true",))) as operator:
@@ -156,7 +173,7 @@ async def test_p_freezes_and_p_goes_on(root: Path) -> None:
         ):
             await operator.step(key, OverviewScreen, text)
         await operator.press("p")
-        await operator.until(lambda: waiting(operator) == "41")
+        await operator.until(lambda: shows_pending(operator, "41"))
         assert "FROZEN" not in operator.text
 
 
@@ -214,7 +231,7 @@ async def test_a_console_sees_what_a_worker_recorded_before(past: Path) -> None:
         await asyncio.to_thread((past / "queue").rename, past / "away")
         for pressed, pending in ((",,", "1,003"), (".", "1,002")):
             await operator.press(*pressed)
-            await operator.until(lambda pending=pending: waiting(operator) == pending)
+            await operator.until(partial(shows_pending, operator, pending))
         await asyncio.to_thread((past / "away").rename, past / "queue")
         await operator.press("escape")
         await operator.until(lambda: waiting(operator) == "40")
@@ -253,9 +270,7 @@ async def test_a_freeze_holds_what_was_on_screen(past: Path) -> None:
             (",", "no runs in the log in 10m"),
         ):
             await operator.press(*pressed)
-            await operator.until(lambda texts=texts: all(each in operator.text for each in texts))
-            is_there = "geoban_apply" in texts
-            await operator.until(lambda there=is_there: ("geoban_apply" in operator.text) == there)
+            await operator.until(partial(shows_only, operator, texts))
 
 
 @pytest.mark.parametrize(
@@ -445,8 +460,7 @@ async def test_a_gap_is_shown_as_one(past: Path) -> None:
     async with frozen(past) as operator:
         while "nothing recorded 0" not in (before := operator.text.partition("Alerts at ")[2]):
             await operator.press(",")
-            moment = before[:9]
-            await operator.until(lambda shown=moment: f"Alerts at {shown}" not in operator.text)
+            await operator.until(partial(lacks, operator, f"Alerts at {before[:9]}"))
         await operator.sees("nothing recorded 09:32:08Z to 09:38:58Z")
         assert operator.cells("mail.out")[:5] == [*"????", "nothing"]
         await operator.press(",")

@@ -257,7 +257,7 @@ async def test_while_frozen_keys_that_need_live_data_are_grey() -> None:
     async with an_overview() as overview:
         assert overview.press("p") is Change.PANES
         grey = {hint.shown for hint in painters.hints(overview.parts) if hint.is_refused}
-        assert grey == {"x", "r", "/"} | ({"U"} if "unlock" not in absent(overview) else set())
+        assert grey == {"x", "r", "/", "W"} | ({"U"} if "unlock" not in absent(overview) else set())
         overview.press("W")
         assert overview.message == "frozen at 09:42:08Z: p goes live, then W"
         assert "live" in {hint.text for hint in painters.hints(overview.parts)}

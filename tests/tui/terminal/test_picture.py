@@ -64,7 +64,9 @@ def wait(terminal: Terminal, times: int) -> int:
     return len(terminal.said) - before
 
 
-@pytest.mark.parametrize(("key", "title"), [("2", "pending 40"), ("7", "log"), ("8", "operations")])
+@pytest.mark.parametrize(
+    ("key", "title"), [("2", "2 pending 4"), ("7", "log"), ("8", "operations")]
+)
 def test_a_frozen_screen_stays_as_it_is(spool: Path, key: str, title: str) -> None:
     """Nothing is sent while it is frozen; the next key only shows the present picture, and says
     so: it was meant for the old one. Then keys act again."""
@@ -102,8 +104,9 @@ def test_the_screen_changes_once_in_the_refresh(spool: Path) -> None:
         terminal.shows("one more line")
         terminal.send("2")
         terminal.opens()
-        put_file(spool, a_task(1400, due=0.0))
-        terminal.shows("differs: pending 40, counted 41")
+        metrics = spool / "metrics" / "queue.prom"
+        metrics.write_text(metrics.read_text().replace("pending 40", "pending 39"))
+        terminal.shows("differs: pending 39, counted 40")
 
 
 def test_the_terminal_cursor_is_at_the_row(spool: Path) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from math import ceil
 
 from engine.values import NamedTuple
 
@@ -61,6 +62,17 @@ class JobView(NamedTuple):
     """Who gets a report of failure; "" also if unknown: only version 2 shows it."""
     fed_at: float = 0.0
     """When an agent last got it; 0: never, or unknown."""
+
+
+def with_steady_times(job: JobView, now: float) -> JobView:
+    """A job of version 1 with the same times in each dump: they have no minutes beside days, so
+    above a day they are rounded up to the hour, and an expiry below a day to the minute."""
+
+    def steady(moment: float | None, least: int) -> float | None:
+        step = 3600 if moment is not None and moment - now >= 86400 else least
+        return moment if moment is None or not step else ceil(moment / step) * step
+
+    return job._replace(wakeup=steady(job.wakeup, 0), expires_at=steady(job.expires_at, 60))
 
 
 class AgentView(NamedTuple):

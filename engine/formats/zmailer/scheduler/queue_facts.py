@@ -160,7 +160,7 @@ class MailqFacts:
             view = client.dump()
             self._threads = _by_name(view.groups, self._clauses)
             self._jobs = {}
-            for job in view.jobs:
+            for job in (queue_view.with_steady_times(one, self._clock()) for one in view.jobs):
                 self._jobs.setdefault((job.channel, job.host), {})[_name(job)] = job
             return
         self._threads = _by_name(client.threads()[0], self._clauses)
