@@ -132,7 +132,7 @@ LINES = {
     "tui.cli.setup": 1100,
     "tui.confirm": 800,
     "tui.groups": 1300,
-    "tui.locks": 1800,
+    "tui.locks": 1850,
     "tui.log": 1850,
     "tui.operations": 4500,
     "tui.overview": 4150,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from textual.app import ComposeResult
+from textual.geometry import Region
 from textual.screen import Screen
+from textual.widget import Widget
 
 from engine.index.schema import Query
 from engine.model import State
@@ -26,20 +28,23 @@ from tui.plan import planning
 from tui.screens.base import PASTED, key_bindings, opened_from
 from tui.screens.console_context import READ_ONLY, ConsoleContext
 from tui.screens.edge_lines import TopLine
-from tui.screens.graph_pane import GraphPane
+from tui.screens.graph_pane import MIN_GRAPH_LINES, GraphPane
 from tui.screens.place_foot import MIN_LOG_LINES
-from tui.screens.rows_screen import WIDE_COLUMNS, WIDE_LINES
+from tui.screens.rows_screen import TALL_LINES, is_large
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session.place_session import PlaceSession
-from tui.terminal.render_cache import Box
 from tui.text import keys
 from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border, more_below
 from tui.text.lines import Line, section
 from tui.text.log_line import log_line, shorten_ids
 from tui.text.table import Choice
 from tui.widgets.background import run_in_background
+from tui.widgets.divided import DividedBox
 from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.picker import Picker
+
+FIXED_LINES = 4
+"""Header, question, message line and hints."""
 
 MIN_TASK_LINES = 3
 """Minimum number of active tasks on screen; a sixth of the height if that is more."""
@@ -69,28 +74,28 @@ class LockPanes:
         self._verdict = Lines(id="verdict", classes="pane")
         self._steps = Lines(id="steps", classes="pane")
         self._graph = Lines(id="graph", classes="pane")
-        self._body, self._left = Box(id="body"), Box(id="left")
+        self._body = DividedBox(self._steps, self.works, self._graph, self.text, id="body")
         self.graph_pane = GraphPane()
 
     def compose(self) -> ComposeResult:
         yield TopLine(id="title")
         self.text.add_class("pane", update=False)  # styled when mounted
         yield self._verdict
-        with self._body:
-            with self._left:
-                yield self._steps
-                yield self.works
-                yield self._graph
-            yield self.text
+        yield self._body
         yield Lines(id="word")
         yield Lines(id="next")
         yield Lines(id="hints")
 
     @property
     def is_wide(self) -> bool:
-        """True if the evidence is beside the steps."""
-        width, height = self._screen.size
-        return width >= WIDE_COLUMNS and height >= WIDE_LINES
+        """True if there is room for the graph."""
+        return is_large(self._screen.size)
+
+    @property
+    def _is_beside(self) -> bool:
+        """True if the evidence is beside the steps: not if no log fills the lines below it."""
+        is_tall = self._screen.size.height >= TALL_LINES
+        return self.is_wide and (not is_tall or bool(self._session.readings.log))
 
     @property
     def _border(self) -> int:
@@ -104,26 +109,39 @@ class LockPanes:
     ) -> None:
         """Paint a report. `refused` says why the tasks in work cannot be changed; `slipped` is
         called if the one under the cursor has left."""
-        width, is_wide = self._screen.size.width, self.is_wide
-        left_width = width // 2 if is_wide else width
-        self._body.styles.layout = "horizontal" if is_wide else "vertical"
-        self._left.styles.width = left_width if is_wide else "100%"
-        self._left.styles.height = "1fr" if is_wide else "auto"
+        width = self._screen.size.width
+        left_width = width // 2 if self._is_beside else width
         if report is None:
             self.text.show([((" examining the lock ...", "muted"),)])
+            self._body.place(self._divide({}))
             return
         self._show_verdict(report, now, self._inside(width))
-        self._steps.display = bool(self._border)
-        steps = self._plan.step_lines(report, self._inside(left_width), with_notes=is_wide)
+        steps = self._plan.step_lines(report, self._inside(left_width), with_notes=self.is_wide)
         self._steps.show(steps)
         name, right = self._plan.heading(report)
         self._steps.show_frame(Frame(name, right=right), focused=self._plan.is_open)
-        self._show_tasks(report, now, self._inside(left_width), refused, slipped)
-        self._graph.display = is_wide
-        if is_wide:
-            self.graph_pane.show(self._graph, self._session, now, self._inside(left_width))
-        text_width = self._inside(width - left_width if is_wide else width)
+        tasks = self._show_tasks(report, now, self._inside(left_width), refused, slipped)
+        text_width = self._inside(width - left_width if self._is_beside else width)
         self.text.show(self._text(report, now, text_width))
+        steps_lines = len(steps) + self._border if self._border else 0
+        regions = self._divide({self._steps: steps_lines, self.works: tasks})
+        self._body.place(regions)
+        if graph := regions[self._graph]:
+            self.graph_pane.show(self._graph, self._session, now, self._inside(graph.width))
+
+    def _divide(self, needs: Mapping[Widget, int]) -> dict[Widget, Region]:
+        """The regions of the panes, and of the graph in what they leave of a wide screen."""
+        width, height = self._screen.size
+        verdict = len(self._verdict.lines) + self._border if self._border else 0
+        room, regions = Region(0, 0, width, max(0, height - FIXED_LINES - verdict)), {}
+        left, right = room.split_vertical(width // 2) if self._is_beside else (room, Region())
+        for pane, lines in needs.items():
+            regions[pane], left = left.split_horizontal(min(lines, left.height))
+        if not self._is_beside:
+            free = left.height - len(self.text.lines) - self._border
+            graph = free if self.is_wide and free >= self._border + MIN_GRAPH_LINES else 0
+            right, left = left.split_horizontal(left.height - graph)
+        return {**regions, self._graph: left, self.text: right}
 
     def show_text_frame(self, report: LockReport | None) -> None:
         """The frame of the evidence, or of the output of the recovery."""
@@ -154,22 +172,22 @@ class LockPanes:
         width: int,
         refused: str,
         slipped: Callable[[], None],
-    ) -> None:
+    ) -> int:
+        """Show them and return the lines that they need."""
         picker, height = self.works, self._screen.size.height
         rows = [
             Choice(w.task.id, view.active_task_line(w, report, now, width))
             for w in report.active_tasks
         ]
         visible_rows = min(len(rows), max(MIN_TASK_LINES, height // 6))
-        picker.display = bool(rows) and height >= 15
         picker.set_class(bool(self._border), "pane")
-        picker.styles.height = visible_rows + self._border
         picker.activate(report.is_abandoned)
         before = picker.key
         picker.show_rows(rows)
         picker.show_frame(active_tasks_frame(report, refused))
         if before not in ("", picker.key):
             slipped()
+        return visible_rows + self._border if rows and height >= 15 else 0
 
     def _text(self, report: LockReport, now: float, width: int) -> list[Line]:
         """What scrolls: evidence and logs, or the output; on small screens all of it."""

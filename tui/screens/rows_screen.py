@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from tui.text.export import ExportTable
 
 
-WIDE_COLUMNS, WIDE_LINES = 120, 30
-"""Smallest screen on which details are beside the rows."""
+WIDE_COLUMNS, WIDE_LINES, TALL_LINES = 120, 30, 50
+"""Smallest screen on which details are beside the rows, and the height of one that has room for
+whole lines of both below each other."""
 
 FIXED_LINES = 3
 """Header, message line and hints."""
@@ -61,7 +62,7 @@ class ListPanes:
     ) -> None:
         """
         Args:
-            beside_percent: width of the details beside the rows on a large screen; 0: always below.
+            beside_percent: width of the details beside the rows on a large screen that is not tall.
             page_keys_scroll: page keys scroll the details while the rows have the focus.
             below_details: more panes below the details; one without lines is hidden.
             board: shows the details on a large screen, instead of one text; it does not scroll.
@@ -98,7 +99,7 @@ class ListPanes:
 
     def is_beside(self, size: Size) -> bool:
         """True if on a screen of that size the details are beside the rows."""
-        return bool(self._percent) and is_large(size)
+        return bool(self._percent) and is_large(size) and size.height < TALL_LINES
 
     def _details_cells(self, size: Size) -> int:
         return size.width * self._percent // 100 if self.is_beside(size) else size.width

@@ -111,6 +111,13 @@ async def test_a_line_for_each_lock(roots: list[Path]) -> None:
         await operator.until(lambda: "STALE" in cells(operator, "second"))
 
 
+async def test_a_tall_screen_has_the_whole_reason_in_the_row(roots: list[Path]) -> None:
+    """On a tall screen the rows have the whole width: no reason is cut beside blank lines."""
+    async with stuck(roots[0]), opened(roots, size=(200, 60)) as operator:
+        await operator.sees("STUCK", "no heartbeat for 47m (limit 20m)", "flock held by PID")
+        assert operator.console.screen.query_one("#rows").region.width == 200
+
+
 async def test_enter_opens_the_lock_under_the_cursor(roots: list[Path]) -> None:
     """U and Enter open the lock of the place under the cursor; with --read-only U says why not."""
     async with stuck(roots[1]):

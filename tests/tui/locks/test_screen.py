@@ -55,6 +55,7 @@ from tui.operations.workers_screen import WorkersScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.text import keys
+from tui.widgets.line_widgets import LongText
 
 PID = 4711
 """The holder by the evidence of these tests; no process is asked for it."""
@@ -308,6 +309,16 @@ async def test_a_large_screen_has_the_log_below_the_evidence(tmp_path: Path) -> 
     async with an_operator(place, size=(120, 40)) as operator:
         await operator.opens(LockScreen, "U")
         await operator.sees("log of nftban", "Executing: feeds sync", "tasks in work, by the logs")
+
+
+async def test_a_tall_screen_without_a_log_has_no_blank_evidence() -> None:
+    """If no log fills the lines below the evidence, the graph has them over the whole width."""
+    async with an_operator(locked(lambda: STUCK), size=(200, 60)) as operator:
+        screen = await operator.opens(LockScreen, "U")
+        await operator.sees("STUCK 47m", "type the PID 4711", "last 10m")
+        await operator.until(lambda: screen.query_one("#graph").region.width == 200)
+        text = screen.query_one("#text", LongText)
+        assert text.size.height == len(text.lines)
 
 
 async def test_a_lock_that_needs_nothing() -> None:
