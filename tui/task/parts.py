@@ -36,6 +36,7 @@ from tui.text import keys
 from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import Line, join_ends
+from tui.text.lock import is_freeable
 from tui.text.task_list import short_id
 
 COPY_SECONDS = 10.0
@@ -403,9 +404,8 @@ class TaskParts:
         """That the task is gone or has changed, or the next step."""
         reader, task = self.reader, self.task
         if reader.gone:
-            departure = self.empty_text()
-            if reader.details is not None:
-                departure = view.describe_departure(reader.details)
+            details = reader.details
+            departure = view.describe_departure(details) if details else self.empty_text()
             log: Line = (("next ", "muted"), ("t", "key"), (" shows its log lines ", ""))
             return join_ends(((f" {departure}", "warn"),), log, width)
         if reader.details is None or task is None:
@@ -417,14 +417,16 @@ class TaskParts:
 
     def _next_key(self, task: Task) -> tuple[str, str]:
         place, is_pending = self.session.place, task.state is State.PENDING
-        can_start = bool(place.worker_command) and not self.context.arming.read_only
+        lock, read_only = self.session.readings.lock, self.context.arming.read_only
+        is_due = is_pending and (task.due or 0.0) <= self.context.clock()
+        if is_due and lock and is_freeable(lock) and not place.why_no_unlock(read_only):
+            return "5", f"opens the locks: U there frees that of {safe_line(self.session.name)}"
+        can_start = bool(place.worker_command) and not read_only
         if is_pending and self.session.lacks_worker and can_start:
             full = self.session.full_disk
             does = f"make room on {full.target.name} first" if full else "W there starts one"
             return "3", f"opens the workers: {does}"
-        key, does = NEXT_STEPS.get(task.state, ("", ""))
-        if is_pending and (task.due or 0.0) <= self.context.clock():
-            key = ""  # it is due already
+        key, does = ("", "") if is_due else NEXT_STEPS.get(task.state, ("", ""))
         if STALLED_KEY in task.extra:
             key, does = "L", "releases it"
         verb = next((each.verb for each in keys.verb_keys() if each.shown == key), "")

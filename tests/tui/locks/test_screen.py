@@ -311,6 +311,15 @@ async def test_a_large_screen_has_the_log_below_the_evidence(tmp_path: Path) -> 
         await operator.sees("log of nftban", "Executing: feeds sync", "tasks in work, by the logs")
 
 
+async def test_a_task_behind_a_lock_has_the_way_to_free_it() -> None:
+    """Below a due task that a stuck lock keeps waiting is the way to the plan that frees it."""
+    task = a_task(1)._replace(due=None)
+    place = a_place(a_memory([task]), lock=lambda: STUCK, recovery_command=("/nowhere",))
+    async with an_operator(place, size=(120, 40)) as operator:
+        await operator.step("2", "STUCK")
+        await operator.step("enter", "next 5 opens the locks: U there frees that of nftban")
+
+
 async def test_a_tall_screen_without_a_log_has_no_blank_evidence() -> None:
     """If no log fills the lines below the evidence, the graph has them over the whole width."""
     async with an_operator(locked(lambda: STUCK), size=(200, 60)) as operator:
