@@ -65,21 +65,21 @@ class ConsoleExit:
 
     def quit(self) -> None:
         """Quit; ask first if a worker or an operation of this console is running."""
-        pids = tuple(
-            session.worker.pid for session in self._sessions if session.worker.pid is not None
-        )
+        workers = {
+            pid: each.name for each in self._sessions if (pid := each.worker.pid) is not None
+        }
         works = [
             (work, session.inspector.states)
             for session in self._sessions
             for work in session.operations
             if work.ended is None
         ]
-        if not pids and not works:
+        if not workers and not works:
             self._leave("stop")
             return
         from tui.screens.dialogs import QuitScreen
 
-        self._app.push_screen(QuitScreen(pids, works), self._leave)
+        self._app.push_screen(QuitScreen(workers, works), self._leave)
 
     def end(self, code: int) -> None:
         """Quit with that exit code without asking: a signal arrived."""

@@ -175,13 +175,13 @@ class QuitScreen(SizedModalScreen[str]):
 
     def __init__(
         self,
-        pids: tuple[int, ...],
+        workers: Mapping[int, str],
         works: Sequence[tuple[RunningOperation, Mapping[State, str]]] = (),
     ) -> None:
-        """`pids`: workers started here; `works`: its running operations, with the store's words."""
+        """`workers`: the place of each, by its PID; `works`: operations, the store's words."""
         super().__init__()
         self.guard = ConfirmGuard()
-        self._pids, self._works = pids, tuple(works)
+        self._workers, self._works = workers, tuple(works)
 
     def compose(self) -> ComposeResult:
         with Vertical(id="box"):
@@ -189,19 +189,19 @@ class QuitScreen(SizedModalScreen[str]):
 
     def on_mount(self) -> None:
         rows: list[Line] = []
-        if self._pids:
-            pids = ", ".join(str(pid) for pid in self._pids)
+        if self._workers:
+            pids = ", ".join(f"{pid} of {safe_line(name)}" for pid, name in self._workers.items())
             rows += [((f"Worker PID {pids}, started here, is running.", "strong"),), ()]
         for work, states in self._works:
             pieces = fold_text(describe_ending(work, states), BOX_CELLS)
             rows += [*(((piece, "strong"),) for piece in pieces), ()]
-        what = "the operation and the worker (SIGTERM)" if self._pids else "the operation"
+        what = "the operation and the worker (SIGTERM)" if self._workers else "the operation"
         words = {"stop": f"stop {what} and quit"} if self._works else {}
         # The key that opened this dialog does nothing here: it may be pressed several times in a
         # row.
-        for key in keys.keys_on(keys.QUIT, set() if self._pids else {"keep"}):
+        for key in keys.keys_on(keys.QUIT, set() if self._workers else {"keep"}):
             rows.append(((f"{key.shown:<5}", "key"), (words.get(key.action, key.description), "")))
-        running = "worker" if self._pids else "operation"
+        running = "worker" if self._workers else "operation"
         self.query_one("#box").border_title = f"Quit with a running {running}"
         self._rows = [cut_line(row, BOX_CELLS) for row in rows]
         self.query_one(Lines).show(self._rows)
@@ -224,7 +224,7 @@ class QuitScreen(SizedModalScreen[str]):
 
     def action_keep(self) -> None:
         """Quit; the worker keeps running."""
-        if self._pids:
+        if self._workers:
             self._answer("keep")
 
     def action_back(self) -> None:

@@ -66,11 +66,12 @@ class PaletteScreen(SizedModalScreen[PaletteInput | None]):
 
     def _update_matches(self) -> None:
         width = self.size.width
-        self.query_one("#palette-title", Lines).show([heading_line("Command", width)])
         rows = [
             Choice(str(at), _command_line(self._offered[at], width))
             for at in self._matching_indexes()
         ]
+        amount = f"{min(len(rows), self.query_one(Picker).size.height)} of {len(rows)}"
+        self.query_one("#palette-title", Lines).show([heading_line(f"Command {amount}", width)])
         self.query_one(Picker).show_rows(rows)
         self.query_one(Picker).move("first")
         self._describe_selected()

@@ -383,8 +383,9 @@ async def test_a_question_before_leaving_is_seen_first(monkeypatch: MonkeyPatch)
     """A key that was typed before the question to leave was painted stops no worker."""
     async with an_operator(a_place(a_memory([]))) as operator:
         answers: list[str | None] = []
-        operator.console.push_screen(QuitScreen((4711,)), answers.append)
+        operator.console.push_screen(QuitScreen({4711: "first"}), answers.append)
         await operator.opens(QuitScreen)
+        await operator.sees("Worker PID 4711 of first, started here, is running.")
         with monkeypatch.context() as before:
             before.setattr(key_queue, "CONFIRM_SECONDS", 2 * READING)
             await operator.press("k")
