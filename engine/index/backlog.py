@@ -155,16 +155,16 @@ def count_planned(
 ) -> PlannedRuns:
     """Count the tasks with these ids by kind, and the other due ones that are claimed before the
     last of them in the order `by`: the older ones, or in another order all."""
-    planned, sent, newest, more = Counter[str](), Counter[str](), -math.inf, iter(ids)
+    planned, due_already, newest, more = Counter[str](), Counter[str](), -math.inf, iter(ids)
     while some := list(map(clean_text, islice(more, MAX_NAMED_IDS))):
         marks = ", ".join("?" * len(some))
         rows = reader.fetch(_PLANNED.format(marks=marks), [now, *some])
         planned.update({kind: number for kind, number, *_ in rows})
-        sent.update({kind: due for kind, *_, due in rows})
+        due_already.update({kind: due for kind, *_, due in rows})
         newest = max([newest, *(created for *_, created, _ in rows)])
     until = newest if by == BY_CREATED else math.inf
     first = Counter(dict(_rows(reader, _DUE_OLDER, "by_due", now, until)))
-    return PlannedRuns(planned, first - sent)
+    return PlannedRuns(planned, first - due_already)
 
 
 def count_ahead(reader: Reader, task: Task, now: float, by: str = BY_CREATED) -> dict[str, int]:

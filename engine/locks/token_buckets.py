@@ -42,11 +42,11 @@ def next_token_at(buckets: Sequence[BucketState], kind: str) -> float:
     return max((inf if each.next is None else each.next for each in empty), default=0.0)
 
 
-def count_before(
+def keep_runnable(
     tasks: Mapping[str, int], kind: str, buckets: Sequence[BucketState] | str
 ) -> Mapping[str, int]:
-    """Of tasks that are claimed before one of a kind, those that may be: workers skip the ones of
-    another kind that has no token."""
+    """Of the tasks that are older than one of `kind` (numbers by kind), keep those that can run
+    first: workers skip the ones of another kind that has no token."""
     own = (each for each in buckets if isinstance(each, BucketState) and each.name != ALL_KINDS)
     held = {each.name: each.tokens for each in own}
     return {name: n if name == kind else min(n, held.get(name, n)) for name, n in tasks.items()}

@@ -11,7 +11,7 @@ from engine.index import backlog
 from engine.index.backlog import BY_CREATED
 from engine.index.reader import Reader
 from engine.live.inspector import Inspector
-from engine.locks.token_buckets import ALL_KINDS, BucketState, count_before
+from engine.locks.token_buckets import ALL_KINDS, BucketState, keep_runnable
 from engine.model import WAITS_KEY, LockEvidence, State, Task
 from engine.monitor import metrics_check, prometheus
 from engine.monitor.alerts import Alert, AlertKind
@@ -68,7 +68,7 @@ async def list_outlook(
     ahead = await _count_ahead(inspector, place, task, now)
     if place.tokens is not None and ahead:
         with suppress(OSError, StoreError):  # `_circumstances` has the reason
-            ahead = count_before(ahead, task.kind, await asyncio.to_thread(place.tokens))
+            ahead = keep_runnable(ahead, task.kind, await asyncio.to_thread(place.tokens))
     circumstances = _with_ahead(circumstances, ahead)
     return TaskOutlook(circumstances, unknown)
 
@@ -111,7 +111,7 @@ async def outlook(session: PlaceSession, task: Task, now: float) -> TaskOutlook:
         # Without a token, only those of its kind are before it: workers skip them.
         is_own = bucket is not None and bucket.name == task.kind and bucket.tokens <= 0
         ahead = {task.kind: start.ahead.get(task.kind, 0)} if is_own else start.ahead
-        ahead = count_before(ahead, task.kind, readings.tokens)
+        ahead = keep_runnable(ahead, task.kind, readings.tokens)
     else:
         ahead = await _count_ahead(session.inspector, place, task, now)
     circumstances = _with_ahead(circumstances, ahead)

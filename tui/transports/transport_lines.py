@@ -59,7 +59,7 @@ class ShownTransport(NamedTuple):
     """Share of failures from which it fails."""
     now: float
     routes: MailRoutes | None
-    is_wide: bool
+    has_use: bool
     """True if there is a column for its use."""
 
     @property
@@ -155,7 +155,7 @@ def _last_error(row: ShownTransport) -> Run:
 
 
 def _state_cell(row: ShownTransport) -> list[Run]:
-    is_used = row.use is TransportUse.NOW and not row.is_wide
+    is_used = row.use is TransportUse.NOW and not row.has_use
     return [state_run(row.health, row.limit), (" now" if is_used else "", "ok")]
 
 

@@ -53,9 +53,11 @@ def test_tasks_that_wait_for_no_token_are_counted() -> None:
 def test_a_task_is_not_behind_those_of_another_kind_without_a_token() -> None:
     """Workers skip them; those of its own kind get each token before it."""
     mail, first = BucketState("mail", 2, 5, None, 720), {"mail": 137, "report": 9}
-    assert token_buckets.count_before(first, "feeds", [mail]) == {"mail": 2, "report": 9}
-    assert token_buckets.count_before(first, "mail", [mail]) == first
-    assert token_buckets.count_before(first, "feeds", "cannot be read") == first
+    assert token_buckets.keep_runnable(first, "feeds", [mail]) == {"mail": 2, "report": 9}
+    assert token_buckets.keep_runnable(first, "mail", [mail]) == first
+    assert token_buckets.keep_runnable(first, "feeds", "cannot be read") == first
+    of_all = BucketState(token_buckets.ALL_KINDS, 0, 5, None, 720)
+    assert token_buckets.keep_runnable({"": 5}, "feeds", [of_all]) == {"": 5}
 
 
 def test_tokens_come_back_with_time(path: str, clock: Clock) -> None:

@@ -29,6 +29,7 @@ from engine.monitor.alerts import AlertKind, find_alerts
 from engine.monitor.lock_diagnosis import TaskLogSummary
 from engine.places.place import Place
 from engine.policy import DAY_SECONDS, Rate
+from engine.store import Unavailable
 from engine.waiting_reasons import join_reasons
 from tests.console_places import NOW, a_console, a_task, disk_place, make_spool, put_file, until
 from tests.open_store import open_store
@@ -276,6 +277,24 @@ async def test_mail_without_a_worker_says_what_is_missing(mails: Path) -> None:
         for task in window.tasks:
             outlook = await list_outlook(inspector, place, None, task, NOW, alerts=raised)
             assert list(outlook.reasons(task, NOW)) == ["due for 2d00h, no worker running"]
+
+
+async def test_a_lock_is_examined_without_an_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long the tasks behind it would take is not said then, and all else is."""
+    make_spool(tmp_path, [a_task(1)])
+    console = a_console(disk_place(tmp_path))
+
+    async def refuse(*asked: object) -> None:
+        raise Unavailable("the index cannot be read")
+
+    async with console.run_test() as pilot:
+        session = console.sessions[0]
+        await until(pilot, lambda: session.inspector.latest.is_complete)
+        monkeypatch.setattr(session.inspector.tallies, "count_due", refuse)
+        report = await LockExaminer(session).examine()
+    assert (report.is_examined, report.drain) == (True, "")
 
 
 async def test_missing_logs_are_named(tmp_path: Path) -> None:

@@ -39,6 +39,18 @@ def test_a_dump_is_rendered_again_byte_for_byte() -> None:
     assert (view.jobs[4].wakeup, view.jobs[10].expires_at) == (NOW + 3, NOW - 2 * 86_400 - 66)
 
 
+@pytest.mark.parametrize("left", [2 * 86_400 + 20 * 3_600 + 37 * 60, 3 * 3_600 + 30])
+def test_times_of_a_dump_are_the_same_in_the_next(left: int) -> None:
+    """A minute later the text has a minute less, or the same words; the times stay."""
+    seen = set()
+    for now in (NOW, NOW + 3, NOW + 60):
+        moment = now + parse_short_time(short_time(int(NOW + left - now)))
+        job = JobView("I/F/1", "smtp", "a.example", wakeup=moment, expires_at=moment)
+        seen.add(queue_view.with_steady_times(job, now).expires_at)
+    (expiry,) = seen
+    assert expiry is not None and abs(expiry - NOW - left) < 3_660
+
+
 @pytest.mark.parametrize("session", SESSIONS)
 def test_thread_reports_of_a_session_are_rendered_again(session: str) -> None:
     """`SHOW QUEUE THREADS` and `SHORT` are parsed and rendered as they were."""
