@@ -88,9 +88,9 @@ class BaseScreen(SizedScreen[None]):
     @property
     def is_paintable(self) -> bool:
         """True while the screen's parts can be painted: composed and not being removed. A screen
-        can be resumed before it has parts. Textual ends a screen's workers after it removes the
-        screen's parts, so a worker may still run."""
-        return self.is_attached and self.display and bool(self.children)
+        can be resumed before it has parts, and its workers end after them. The parts of an
+        installed screen that is closed go in any order when the app ends, itself perhaps last."""
+        return self.is_attached and self.display and self.app.is_running and bool(self.children)
 
     @property
     def is_pasted(self) -> bool:

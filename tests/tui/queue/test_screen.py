@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from textual.events import Resize
 from textual.geometry import Size
+from textual.widgets import Input
 
 from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.logs.log_line import format_log_line
@@ -46,6 +47,7 @@ from tui.key_tables import keys_on
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.filter_line import FilterLine
+from tui.queue.parts import Change
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.console_context import ARMED_SECONDS, Arming
@@ -767,3 +769,22 @@ async def test_a_countdown_is_of_the_time_at_which_it_is_painted() -> None:
         await operator.sees("in <1m", "backoff until 09:42:58Z (in 30s)", "09:42:58Z (in 30s)")
         clock_of(operator).now += 31
         await operator.sees("ready", "due now")
+
+
+async def test_a_closed_list_is_not_painted_while_the_console_ends() -> None:
+    """A list that was closed is kept. When the console ends, its parts go one by one, in any order;
+    a change of the queue that comes meanwhile paints nothing."""
+    async with an_operator(a_place(a_memory(some_tasks())), first=keys.OVERVIEW) as operator:
+        screen = await operator.opens(QueueScreen, "2")
+        await operator.opens(OverviewScreen, "escape")
+        words, closed = screen.query_one(Input), list[bool]()
+        close = screen._close_messages
+
+        async def change_and_close(wait: bool = True) -> None:
+            await words._close_messages()
+            closed.append(words.is_attached)
+            screen.show_change(Change.ALL)
+            await close(wait)
+
+        screen._close_messages = change_and_close  # type: ignore[method-assign]
+    assert closed == [False]
