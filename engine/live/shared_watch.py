@@ -28,9 +28,9 @@ from engine.values import NamedTuple
 
 STEP_MS, GATHER_MS = 10, 20
 """Milliseconds: interval at which watchfiles checks for events; longest time to collect them."""
-QUIET_STEP_MS, QUIET_SECONDS = 20, 10.0
+QUIET_STEP_MS, QUIET_SECONDS = 50, 10.0
 """The interval in milliseconds after so many seconds without a change: 100 checks a second of
-nothing are 0.4 % of a CPU."""
+nothing are 0.4 % of a CPU, 20 are 0.1 %."""
 SLOW_STEP_MS = 200
 """Milliseconds: the interval for places that are not shown; each check wakes a thread."""
 
