@@ -26,8 +26,11 @@ SLOW_LINK_SECONDS = 60.0
 """Seconds for which a link counts as slow after output had to wait."""
 LINK_SHARE = 0.5
 """Share of what a slow link takes that repaints without a key may use: the rest is for answers."""
-LINK_SAMPLES = 3
-"""Waits to measure before the speed of the link is known."""
+LINK_SAMPLES, MAX_LINK_SAMPLES = 4, 10
+"""Seconds to measure before the speed of the link is known, and at most so many of which it is the
+mean: those with a wait, and the one before, whose frame filled the buffers of kernel and sshd."""
+STOPPED_SECONDS = 10.0
+"""A terminal that takes nothing for so long has stopped to read (Ctrl-s); it is not slow."""
 SSH_VARIABLES = ("SSH_CONNECTION", "SSH_TTY")
 """Environment variables that sshd sets; one of them is enough."""
 PERIODS_SECONDS = (1.0, 2.0, 5.0, 10.0)
@@ -102,9 +105,9 @@ class BandwidthBudget:
         self._written, self._clock = written, clock
         self._limit, self._is_operating, self._waited = limit, is_operating, waited
         self._slow_until = -math.inf
-        self._link_rates: deque[float] = deque(maxlen=RATE_SAMPLES)
-        """Bytes per second that the terminal took while output waited."""
-        self._is_blocked = False
+        self._link_samples: deque[BandwidthSample] = deque(maxlen=MAX_LINK_SAMPLES)
+        """What the terminal took while output waited."""
+        self._is_blocked = self._has_waited = False
         self._before, self._size = clock(), written()
         self._last_key = self._before  # the first screen counts as an answer
         self._samples: deque[BandwidthSample] = deque(maxlen=RATE_SAMPLES)
@@ -129,8 +132,10 @@ class BandwidthBudget:
         self._is_blocked = wait.now >= SLOW_WAIT_SECONDS
         if wait.longest >= SLOW_WAIT_SECONDS:
             self._slow_until = now + SLOW_LINK_SECONDS
-            if second.size:
-                self._link_rates.append(second.size / second.seconds)
+            if wait.longest < STOPPED_SECONDS:
+                before = [sample for sample in [*self._samples][-2:-1] if not self._has_waited]
+                self._link_samples.extend((*before, second))
+        self._has_waited = wait.longest >= SLOW_WAIT_SECONDS
         if at_rest:
             self._idle_samples.append(second)
         if self._is_operating():
@@ -149,11 +154,10 @@ class BandwidthBudget:
         if not self._limit.only_if_slow:
             return self._limit.budget
         if self._clock() >= self._slow_until:
-            self._link_rates.clear()
+            self._link_samples.clear()
             return math.inf
-        # The best of some seconds: in a single one the terminal may have stopped to read.
-        known = len(self._link_rates) >= LINK_SAMPLES
-        link = LINK_SHARE * max(self._link_rates) if known else math.inf
+        known = len(self._link_samples) >= LINK_SAMPLES
+        link = LINK_SHARE * sample_rate(self._link_samples) if known else math.inf
         return min(self._limit.budget, link)
 
     @property

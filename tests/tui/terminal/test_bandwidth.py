@@ -123,12 +123,26 @@ def test_the_budget_follows_what_a_slow_link_takes(taken: int, period: float) ->
     """Repaints without a key use at most half of what the terminal took while output waited."""
     line = Line(only_if_slow=True)
     line.wait = OutputWait(0.0, 0.25)
-    for _ in range(3):
+    for _ in range(4):
         line.wire.note_key()  # the answers to keys are more than the link takes
         line.seconds(1, taken)
     line.wait = OutputWait()
     line.paintings(5 * IDLE_SAMPLES, 900)
     assert line.wire.period == period
+
+
+def test_a_frame_in_the_buffers_is_no_measure_of_the_link() -> None:
+    """What kernel and sshd took at once counts with the seconds that the link needs for it, but a
+    terminal that stopped to read says nothing of the link."""
+    line = Line(only_if_slow=True)
+    line.seconds(1, 4000)
+    for waited in (1.0, 2.0, 3.0, 40.0, 41.0):
+        line.wait = OutputWait(waited, waited)
+        line.wire.note_key()
+        line.seconds(1, 0)
+    line.wait = OutputWait()
+    line.paintings(5 * IDLE_SAMPLES, 600)
+    assert line.wire.period == 2.0  # it took 1,000 bytes a second, of which half is used
 
 
 def test_side_panes_wait_on_a_slow_link() -> None:
