@@ -145,7 +145,7 @@ LINES = {
     "tui.terminal": 2000,
     "tui.text": 2500,
     "tui.transports": 2300,
-    "tui.widgets": 1750,
+    "tui.widgets": 1800,
 }
 """Lines of each package, rounded up to a whole `STEP`: a number may only get smaller. A new feature
 raises its row in the commit that brings it, and the commit says why it needs the lines.

@@ -162,9 +162,9 @@ class TaskList(Painted, can_focus=True):
 
     def _shape(self, width: int) -> tuple[Column[ListedTask], ...]:
         """The columns for the rows; they stay while single rows are updated in place."""
-        query, window = self.rows.view.query, self.rows.view.window
+        query, window, is_new = (view := self.rows.view).query, view.window, view.is_new_query
         options = self.signs.shown
-        grounds = (query, width, window.generation, window.start, window.total, options)
+        grounds = (query, width, window.generation, window.start, window.total, options, is_new)
         if self._grounds != grounds:
             self._grounds, tasks = grounds, window.tasks
             longest = id_cells(tasks)
@@ -173,7 +173,8 @@ class TaskList(Painted, can_focus=True):
             ids = max((cell_len(safe_line(t.id)) for t in tasks if "ids" in options), default=0)
             result = query.state, query.filter, query.order
             before = self._contents[1] if self._contents[0] == result else TaskContents()
-            self._contents = result, (contents := before.with_tasks(tasks))
+            contents = before.with_tasks(tasks)
+            self._contents = result, before if is_new else contents  # rows of the former result
             layout = (result, width, destined, longest, worded, kinds, ids, options, contents)
             # Columns that are made again are equal but for their functions: all rows would be, too.
             if layout != self._layout:

@@ -376,6 +376,18 @@ async def test_a_filter_keeps_the_cursor_if_it_can() -> None:
         assert app.vanished == []
 
 
+async def test_columns_are_measured_by_the_rows_of_the_filter() -> None:
+    """A list that is painted before a new filter is answered shows the former rows; when it has its
+    own, a kind that all of them have gives its column to what would be cut."""
+    async with listed() as app:
+        assert "KIND" in app.row(-1)
+        app.list.rows.show_query(Query(State.PENDING, parse_filter("mail_send")))
+        app.list.paint()
+        await app.rest()
+        assert app.view.loaded
+        assert "KIND" not in app.row(-1)
+
+
 async def test_a_search_shows_its_first_rows_before_they_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
