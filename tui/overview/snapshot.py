@@ -6,6 +6,7 @@ Recorded times are shown from these values alone, so that live data cannot mix i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from engine.destinations.watch import SeenDestination
 from engine.locks.token_buckets import ALL_KINDS, BucketState
@@ -16,7 +17,7 @@ from engine.monitor.latency import KindFigures
 from engine.monitor.mail_monitor import parse_mail_event
 from engine.monitor.recorded_history import MissingSpan, RecordedHistory
 from engine.monitor.sample_codec import RecordedSample
-from engine.monitor.throughput import RATE_WINDOW_SECONDS, Drain, Trend
+from engine.monitor.throughput import RATE_WINDOW_SECONDS, Drain, Trend, seconds_known
 from engine.monitor.transport_health import (
     DeliveryCounts,
     MailHealth,
@@ -201,19 +202,21 @@ def recorded_snapshot(
 def _with_counted_windows(
     transport: TransportHealth, memory: EventMemory, log: str, at: float
 ) -> TransportHealth:
-    """Count the unknown windows of a transport from its log lines, if memory has all of them."""
+    """Count the unknown windows of a transport from its log lines, if memory has all of them. Its
+    rates are over the time since the log began, as in a live one."""
+    of_log = [one for one in memory.events if one.transport and one.source == log]
+    began = memory.began if any(one.transport == transport.name for one in of_log) else inf
     windows = list(transport.windows)
     for number, window in enumerate(windows):
-        start = at - window.seconds
+        start, known = at - window.seconds, seconds_known(at, began, window.seconds)
+        if known < window.seconds:
+            window = windows[number] = window._replace(known_seconds=known)
         if window.tally is not None or memory.since > start:
             continue
         events = [
             parse_mail_event(event.line)
-            for event in memory.events
-            if event.transport
-            and event.source == log
-            and event.when is not None
-            and start < event.when <= at
+            for event in of_log
+            if event.when is not None and start < event.when <= at
         ]
         counts = [one.tally for one in events if one and one.transport == transport.name]
         tally = DeliveryCounts(*map(sum, zip(*counts, strict=True))) if counts else DeliveryCounts()

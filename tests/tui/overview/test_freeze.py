@@ -46,7 +46,7 @@ from engine.operations.execute import PlanRun
 from engine.operations.journal import Intent, Journal
 from engine.places.place import Place
 from engine.places.recent_events import NO_EVENTS, EventMemory, RecentTaskEvents
-from tests.console_operator import ConsoleOperator, clock_of
+from tests.console_operator import ConsoleOperator, clock_of, words
 from tests.console_places import NOW, Clock, a_task, disk_place, make_spool, put_file, some_tasks
 from tests.journaled_places import ANA, a_journaled_place, kept, seen
 from tests.nftban_queues import Run
@@ -57,6 +57,7 @@ from tests.tui.overview.test_screen import overview, screen_of
 from tui.overview.freeze import Freeze, FrozenTime
 from tui.overview.place_lines import live_line, part_lines, place_table, table_layout
 from tui.overview.screen import OverviewScreen
+from tui.overview.side_panes import transport_lines
 from tui.overview.snapshot import recorded_snapshot, totals
 from tui.overview.time_line import read_time_line
 from tui.queue.screen import QueueScreen
@@ -368,6 +369,24 @@ def test_transports_of_then_are_counted_from_the_log(root: Path) -> None:
     assert health(NO_EVENTS) == (Health.UNKNOWN, [None, None, None])
 
 
+def test_the_rate_of_a_transport_is_over_the_time_that_its_log_has(root: Path) -> None:
+    """A log that began three minutes ago has 18 mails: 6 a minute frozen, as live; so if its counts
+    are recorded. One that the log does not mention has them over the whole ten minutes."""
+    mail_log = root / "log" / "mail.log"
+    line = "[2026-11-20 09:37:{}] [INFO] MAIL_SEND_RESULT task_id=a status=success transport=curl\n"
+    mail_log.write_text("".join(line.format(f"{second:02}") for second in range(40, 58)))
+    with closing(RecentTaskEvents([str(mail_log)])) as events:
+        events.read_new(NOW)
+        memory = events.copy()
+    counted = tuple(CountWindow(*window, DeliveryCounts(18, 18, 0)) for window in WINDOWS)
+    known = tuple(TransportHealth(name, None, counted) for name in ("curl", "exim"))
+    place, at = disk_place(root)._replace(logs=(str(mail_log),)), memory.began + 180
+    history = RecordedHistory((), "mail.out", a_sample(at)._replace(transports=known))
+    sending = recorded_snapshot(place, 1, history, at=at, cells=10, memory=memory).sending
+    shown = words(transport_lines(sending, 0.5, 60, 4, has_mail=True)).split()
+    assert [word for word in shown if word.endswith("/min")] == ["6.0/min", "1.8/min"]
+
+
 def test_a_transport_is_suspended_as_in_the_alert_of_then(root: Path) -> None:
     """Beside an alert that it is suspended, a transport of a past time is not failing."""
     tally = DeliveryCounts(30, 0, 30)
@@ -605,17 +624,17 @@ def test_overview_at_a_time(past: Path, spooldeck: Run) -> None:
     shown = ["[WARN]  mail.out  12 dead, +12 in 10m", "lock      held: PID 4711 is running"]
     shown += ["postfix", "rate limit  mail_send 3 of 5 tokens", "09:41:59Z, "]
     shown += ["retention deletes the oldest of DLQ in 5d23h"]
-    for words, code, texts, counts in (
+    for options, code, texts, counts in (
         ("--at 2026-11-20T09:41:59Z", 1, shown, ["1,001", "1", "971", "8"]),
         ("--at 2026-11-20T09:36:00Z", 2, ["09:32:08Z to "], [*"????", "nothing", "recorded"]),
         ("--at soon", 64, ["--at soon: expected a time such as"], []),
         ("--at=-1h --filter x", 64, [f"--at and --filter: {ONLY_COUNTS}"], []),
         ("--at=-1h --over 3", 64, [f"--at and --over: {ONLY_COUNTS}"], []),
     ):
-        ended = spooldeck("overview", str(past), *words.split())
+        ended = spooldeck("overview", str(past), *options.split())
         output = ended.stderr if code == 64 else ended.stdout
         assert ended.returncode == code
-        assert not [text for text in texts if text not in output], words
+        assert not [text for text in texts if text not in output], options
         assert not counts or row_of(ended.stdout, "mail.out")[: len(counts)] == counts
     ended = spooldeck("overview", str(past), "--at", "2026-11-20T09:36:00Z", "--json")
     (row,) = json.loads(ended.stdout)["places"]
