@@ -73,7 +73,7 @@ def dialog_lines(label: str, text: str, style: str, width: int) -> list[Line]:
 def about_lines(
     transport: TransportHealth, limit: float, now: float, width: int, routes: MailRoutes | None
 ) -> list[Line]:
-    """State, use, and the times of the last success and the last failure."""
+    """State, since when it fails, use, and the times of the last success and the last failure."""
     rows: list[tuple[str, Run]] = []
     stop = table.suspension_of(transport, routes)
     judged, was = transport.judged, transport._replace(suspended=False).health(limit)
@@ -92,6 +92,10 @@ def about_lines(
     else:
         style = table.LOOKS[was]
         rows.append(("state", (f"{transport.health(limit).value}{share}", style)))
+        if was is Health.FAILING:
+            start = transport.failing_since(now)
+            why = ("? not in the last hour of the log", "unknown")
+            rows.append(("since", why if start is None else (format_time_with_age(start, now), "")))
         if routes is not None:
             rows.append(("use", table.describe_use(transport.name, routes, now)))
     if judged is not None and judged.tally is not None and judged.tally.refused:

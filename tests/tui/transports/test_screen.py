@@ -16,6 +16,7 @@ import pytest
 from engine.logs.task_events import NO_TRANSPORT
 from engine.mail.send.suspensions import Suspensions
 from engine.monitor.transport_health import (
+    CALM_MINUTES,
     WINDOWS,
     CountWindow,
     DeliveryCounts,
@@ -415,6 +416,18 @@ def test_mail_that_found_no_transport_is_no_transport() -> None:
         assert row_of(curl, width).split()[2 : 2 + len(counts)] == counts
     panel = side_panes.transport_lines(MailHealth((curl,)), 0.5, 60, 4, has_mail=True)
     assert "OK  0/50 failed" in words(panel)
+
+
+@each(("minutes", "since"), [
+    ([0, *[0] * CALM_MINUTES, 5, 0, 5], "since       09:38:00Z (2m ago)"),
+    ([5] * 60, "since       ? not in the last hour of the log"),
+])  # fmt: skip
+def test_the_details_say_since_when_a_transport_fails(minutes: list[int], since: str) -> None:
+    """Below its state; `?` if the log that was read does not have the start."""
+    failing = a_way(*[DeliveryCounts(20, 10, 10)] * 3)
+    failing = failing._replace(minutes=tuple(DeliveryCounts(5, 5 - n, n) for n in minutes))
+    assert since in words(detail_lines.about_lines(failing, 0.5, NOW, 80, None)).splitlines()[1]
+    assert "since" not in words(detail_lines.about_lines(failing, 0.6, NOW, 80, None))
 
 
 def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
