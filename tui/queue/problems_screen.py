@@ -16,6 +16,7 @@ from tui.screens.page import Page
 from tui.task.parts_lines import bytes_per_row
 from tui.text import keys
 from tui.text.frames import Frame
+from tui.text.glyphs import MORE
 from tui.text.lines import (
     BLANK_LINE,
     MARGIN_CELLS,
@@ -36,7 +37,6 @@ MAX_PREVIEWED_PROBLEMS = 50
 DUMP_ROWS = 16
 """Hex dump rows per problem."""
 
-
 MAX_WHERE_CELLS = 28
 """Cells of the longest name of a file that the list shows in full."""
 
@@ -49,7 +49,7 @@ def problem_rows(
     height: int = 0,
 ) -> tuple[list[Choice], Line]:
     """A row for each problem: the name of its file and its state or folder, what is wrong, for how
-    long; and the titles above. What is wrong is folded to two lines if `height` has room for it."""
+    long; and the titles above. What is wrong is folded while `height` has lines for it."""
 
     def where(problem: Problem) -> list[Run]:
         path, _, name = safe_line(problem.where).rpartition("/")
@@ -73,14 +73,14 @@ def problem_rows(
     first_column, column, _ = table.columns
     blanks = " " * (MARGIN_CELLS + first_column.width + table.gaps[0])
     rows: list[Choice] = []
+    spare = max(0, height - 1 - len(problems))
     for problem in problems:
         pieces = fold_text(safe_line(problem.what), column.width)
-        if len(pieces) > 1 and 2 * len(problems) < height:
-            rest = fit_text(" ".join(pieces[1:]), column.width)
-            line = table.line(problem._replace(what=pieces[0]), width - 1)
-            rows += [Choice(problem.where, line), Choice("", ((blanks + rest, ""),), True)]
-        else:
-            rows.append(Choice(problem.where, table.line(problem, width - 1)))
+        if len(pieces) - 1 > spare:
+            pieces[spare:] = [fit_text(pieces[spare] + MORE, column.width)]
+        spare -= len(pieces) - 1
+        rows.append(Choice(problem.where, table.line(problem._replace(what=pieces[0]), width - 1)))
+        rows += [Choice("", ((blanks + text, ""),), True) for text in pieces[1:]]
     return rows, table.titles(width - 1)
 
 

@@ -186,7 +186,7 @@ class Choice(NamedTuple):
     line: Line
     """The painted row; its first cell is free for the cursor."""
     continues: bool = False
-    """The second line of the row above, which the cursor passes."""
+    """A further line of the row above, which the cursor passes."""
 
 
 class ShownRows(NamedTuple):

@@ -82,7 +82,7 @@ class Picker(Painted, can_focus=True):
             self._left_at = monotonic()
         self.is_gone = has_left and monotonic() - self._left_at < GHOST_SECONDS
         self._at = max(0, min(self._at if at < 0 else at, len(keys) - (not self.is_gone)))
-        self._at -= any(row.continues for row in self._rows[self._at : self._at + 1])
+        self._at = self._own_line(self._at)
         if self.is_gone:
             self._rows = (*self._rows[: self._at], *selected_rows, *self._rows[self._at :])
         self._scroll_to_cursor()
@@ -102,7 +102,7 @@ class Picker(Painted, can_focus=True):
         is_row = len(self._head) <= y < self.size.height - len(self._foot)
         if not is_row or at >= len(self._rows):
             return False
-        return not self._go(at - self._rows[at].continues)
+        return not self._go(self._own_line(at))
 
     def activate(self, active: bool) -> None:
         """Show the cursor as active or inactive."""
@@ -115,10 +115,17 @@ class Picker(Painted, can_focus=True):
         rows = motion_rows(how, max(1, self._height))
         return self._go({"first": 0, "last": len(self._rows)}.get(how, self._at + rows))
 
+    def _own_line(self, at: int) -> int:
+        """The first line of the row that has the line `at`."""
+        while any(row.continues for row in self._rows[at : at + 1]):
+            at -= 1
+        return at
+
     def _go(self, at: int) -> bool:
         before, at = self._at, max(0, min(at, len(self._rows) - 1))
-        if any(row.continues for row in self._rows[at : at + 1]):
-            at += 1 if before < at < len(self._rows) - 1 else -1
+        own, after = self._own_line(at), range(at, len(self._rows))
+        is_inside = own == before < at  # a motion down to a line of the same row: to the next one
+        at = next((n for n in after if not self._rows[n].continues), own) if is_inside else own
         if self.is_gone and at != before:
             self._rows = (*self._rows[:before], *self._rows[before + 1 :])
             self.is_gone, before, at = False, -1, at - (at > before)

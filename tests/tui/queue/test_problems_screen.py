@@ -11,15 +11,22 @@ from tui.queue.problems_screen import problem_details, problem_rows
 STATES = {State.DEAD: "dlq"}
 
 WHAT = "no newline at its end: a write was interrupted, and the end of the file is missing"
+FOLDED = [WHAT[:34], "interrupted, and the end of the file", "is missing"]
 
 
-@each(("height", "lines"), [(0, 2), (4, 2), (5, 4)])
-def test_a_long_problem_has_a_second_line_where_there_is_room(height: int, lines: int) -> None:
-    """What is wrong is folded if all rows have two lines, and cut if they have not."""
+@each(("height", "lines"), [
+    (0, [WHAT[:34] + "…"] * 2),
+    (4, [WHAT[:34], "interrupted, and the end of the fil…", WHAT[:34] + "…"]),
+    (7, [*FOLDED, *FOLDED]),
+    (30, [*FOLDED, *FOLDED]),
+])  # fmt: skip
+def test_a_long_problem_is_folded_while_there_is_room(height: int, lines: list[str]) -> None:
+    """What is wrong has the lines that it needs, also three, while the list has them; else it is
+    cut with a sign."""
     problems = [Problem(f"dlq/{number}.task", WHAT, State.DEAD) for number in range(2)]
-    rows, _ = problem_rows(problems, STATES, NOW, 80, height)
-    assert len(rows) == lines
-    assert ("of the file is missing" in words([row.line for row in rows])) == (lines > 2)
+    rows, head = problem_rows(problems, STATES, NOW, 60, height)
+    start, end = words([head]).index("PROBLEM"), words([head]).index("SINCE")
+    assert [words([row.line])[start:end].strip() for row in rows] == lines
 
 
 @each(("where", "state", "text"), [

@@ -59,6 +59,16 @@ async def test_the_cursor_passes_the_second_line_of_a_row() -> None:
         assert picker.key == "a"
 
 
+async def test_the_cursor_passes_all_lines_of_a_row() -> None:
+    """From a row of three lines down is the next row, up is that row again, also from its end."""
+    app = Bench()
+    async with app.run_test(size=(20, 8)):
+        picker = app.query_one(Picker)
+        picker.show_rows([Choice(name, ((f" {name}", ""),), name == " ") for name in "a  b  "])
+        keys = [picker.move(how) and picker.key for how in ("down", "down", "up", "last")]
+        assert (keys, picker.select_line(2), picker.key) == (["b", False, "a", "b"], False, "a")
+
+
 MOVES = ("down", "up", "last")
 
 
