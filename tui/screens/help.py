@@ -61,7 +61,7 @@ COLUMN_CELLS = 38
 FIXED_LINES = 5
 """Lines of the help around its keys: search, frame, message, hints."""
 
-GROUPS = ("Move", "View", "Act", "Mark", "Copy", "Quit")
+GROUPS = ("View", "Act", "Mark", "Copy", "Quit", "Move")
 
 FILTER_ACTION = "filter"
 """Action whose screens also explain the filter language."""
@@ -94,7 +94,7 @@ def help_lines(
     ]
     has_filter = any(key.action == FILTER_ACTION for key in described)
     matching = [key for key in described if _matches(key, terms)]
-    matching.sort(key=lambda key: key.is_minor or not key.hint)  # the rare ones are last
+    matching.sort(key=lambda key: (not key.hint, key.is_minor))  # the rare ones are last
     groups = [(group, [key for key in matching if key.group == group]) for group in GROUPS]
     rows = _grouped_lines(groups, width)
     typed = _filter_lines(width, terms) if has_filter else []

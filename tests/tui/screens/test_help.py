@@ -12,21 +12,35 @@ from tui.text import keys
 
 
 def test_common_keys_come_first() -> None:
-    """Keys that move, show and act are the first groups; in each of them the rare ones are last."""
+    """Keys that show and act are the first groups, and those that move the last one; in each the
+    rare ones are last."""
     text = words(help_lines(keys_on, keys.LIST, (), 80))
-    order = [" Move ", " View ", "  Enter ", "  w ", " Act ", "  R ", "  X ", "  Q ", " Mark "]
+    order = [
+        " View ",
+        "  Enter ",
+        "  w ",
+        "  1-9 ",
+        "  Tab ",
+        " Act ",
+        "  R ",
+        "  X ",
+        "  Q ",
+        " Mark ",
+    ]
+    order.append(" Move ")
     places = [text.index(name) for name in order]
     assert places == sorted(places)
 
 
 @pytest.mark.parametrize("key", ["1", "2"])
 async def test_the_help_has_two_columns_at_80_columns(key: str) -> None:
-    """The keys that act are beside those that move, also where not all keys have room."""
+    """The keys that act are beside those that show, also where not all keys have room; the keys of
+    the first page have those of other screens."""
     async with an_operator(a_place(a_memory(some_tasks())), size=(80, 24)) as operator:
         await operator.press(key)
         await operator.opens(HelpScreen, "?")
-        await operator.until(lambda: "- Move -" in operator.text)
-        (line,) = (line for line in operator.text.splitlines() if "- Move -" in line)
+        await operator.until(lambda: "  Enter  " in operator.text and "  1-9  " in operator.text)
+        (line,) = (line for line in operator.text.splitlines() if "- View -" in line)
         assert "- Act -" in line
 
 
