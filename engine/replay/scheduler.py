@@ -305,6 +305,8 @@ class StopRuleState(NamedTuple):
     """Name: same, share or pending."""
     words: str
     """Present value and limit."""
+    short: str
+    """The same in few cells: what is counted, and the number that stops the replay."""
     why: str
     """Why it stops the replay; "" if it does not."""
 
@@ -316,14 +318,15 @@ def check_stop_rules(course: ReplayState, pending: int | None = None) -> tuple[S
         mark, times = max(course.repeated_errors.items(), key=lambda pair: pair[1], default=("", 0))
         words = f"{mark or 'same error'} {times} of {stops.same}"
         again = f"{mark} came back" + (f" {times} times" if times > 1 else "")
-        states.append(StopRuleState("same", words, again if mark and times >= stops.same else ""))
+        why, short = again if mark and times >= stops.same else "", f"{mark or 'same'} {times}"
+        states.append(StopRuleState("same", words, f"{short}/{stops.same:,}", why))
     if stops.share is not None:
         states.append(_share(course, stops.share, stops.last))
     if stops.pending is not None:
         over = pending is not None and pending > stops.pending
         words = f"pending {'?' if pending is None else f'{pending:,}'} of {stops.pending:,}"
         why = f"{pending:,} tasks pending, limit {stops.pending:,}" if over else ""
-        states.append(StopRuleState("pending", words, why))
+        states.append(StopRuleState("pending", words, words.replace(" of ", "/"), why))
     return tuple(states)
 
 
@@ -337,4 +340,5 @@ def _share(course: ReplayState, share: float, last: int) -> StopRuleState:
     # If the window is not full yet, all its remaining tasks may still succeed.
     over = failed > share * window
     why = f"{failed} of the last {len(recent)} failed, more than {share:.0%} of {window}"
-    return StopRuleState("share", words, why if over else "")
+    short = f"fail {failed}/{int(share * window) + 1:,}"
+    return StopRuleState("share", words, short, why if over else "")

@@ -16,14 +16,7 @@ from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 from tui.text import lines as lines_text
 from tui.text.graphs import bar
-from tui.text.lines import (
-    BLANK_LINE,
-    Line,
-    Run,
-    cut_line,
-    folded_lines,
-    part_line,
-)
+from tui.text.lines import BLANK_LINE, Line, Run, cut_line, folded_lines, part_line
 from tui.text.table import REST, Column, Table
 
 NAME_CELLS, VALUE_CELLS, NARROW_VALUE_CELLS = 22, 20, 12

@@ -278,6 +278,10 @@ def counts_line(view: OperationView, width: int) -> Line:
 # Steps of a replay
 
 
+STEP_CELLS = 60
+"""Cells of the line of a step before its stop rules."""
+
+
 class _Step(NamedTuple):
     name: str
     sent: int
@@ -293,6 +297,8 @@ def step_lines(now: ReplayProgress, width: int) -> list[Line]:
     steps = _steps(now)
     current = next((at for at, step in enumerate(steps) if step.ended is None), len(steps) - 1)
     rules = ", ".join(rule.why or rule.words for rule in now.rules)
+    if len(rules) > width - STEP_CELLS and not any(rule.why for rule in now.rules):
+        rules = ", ".join(rule.short for rule in now.rules)
     rules = now.stopped or rules or "none: errors do not stop it"
 
     def state(at: int) -> Run:
@@ -323,7 +329,7 @@ def step_lines(now: ReplayProgress, width: int) -> list[Line]:
             Column("STEP", 8, lambda at: (f"{at + 1} {steps[at].name}", "")),
             Column(
                 "SENT",
-                9,
+                7,
                 lambda at: (f"{steps[at].sent:,}/{steps[at].size:,}", ""),
                 right=True,
                 most=21,

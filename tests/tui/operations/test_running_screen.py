@@ -22,7 +22,7 @@ from engine.operations.journal import Intent, Journal, Operation
 from engine.operations.plans import Plan, Row, freeze_plan
 from engine.places.place import Place
 from engine.replay.progress import Phase, ReplayProgress, TaskProgress
-from engine.replay.scheduler import StopRuleState
+from engine.replay.scheduler import ReplayState, StopRuleState, check_stop_rules
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from engine.verbs import VERBS
 from tests import pseudo_terminals
@@ -339,8 +339,22 @@ async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place:
 def test_a_step_shows_what_stopped_it() -> None:
     """A canary that failed stops a replay although no stop rule did."""
     progress = ReplayProgress(Phase.OVER, planned=5, unsent=4, stopped="canary of 1 failed")
-    progress = progress._replace(rules=(StopRuleState("share", "failed 1 of the last 1", ""),))
+    progress = progress._replace(
+        rules=(StopRuleState("share", "failed 1 of the last 1", "fail 1/2", ""),)
+    )
     assert words(view.step_lines(progress, 120)[1:2]).rstrip().endswith("0  canary of 1 failed")
+
+
+@pytest.mark.parametrize(("width", "rules"), [
+    (80, "F-6C57 1/2, fail 1/3"),
+    (120, "F-6C57 1 of 2, failed 1 of the last 2, 10% of 20 allowed"),
+])  # fmt: skip
+def test_both_stop_rules_of_a_running_replay_are_whole(width: int, rules: str) -> None:
+    """At 80 columns each is what it counts and the number that stops the replay."""
+    state = ReplayState(ReplayPace(stops=StopRules(same=2, share=0.1, last=20)), 99, NOW)
+    state = state._replace(recent=(True, False), repeated_errors={"F-6C57": 1})
+    progress = ReplayProgress(Phase.SENDING, planned=99, rules=check_stop_rules(state))
+    assert words(view.step_lines(progress, width)[1:]).endswith(f" {rules}")
 
 
 def test_a_result_has_its_true_duration() -> None:
