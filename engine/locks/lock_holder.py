@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from engine.locks import lock_file
 from engine.locks.lock_file import LockClaim
 from engine.model import Verdict
-from engine.text.safe import safe_line
+from engine.text.safe import safe_line, safe_start
 from engine.text.times import describe_limit, format_rough_duration, format_time
 from engine.values import NamedTuple
 
@@ -33,6 +33,9 @@ SHARED_FILE_SYSTEMS = (*_NETWORK_TYPES, *_CLUSTER_TYPES)
 
 WORKER_NAMES = ("nftban", "spooldeck")
 """Prefixes of the program or script names that write two-line locks."""
+
+MAX_COMMAND_CHARACTERS = 500
+"""Characters of the holder's command line in the evidence; a longer one ends in an ellipsis."""
 
 NO_PROCESS_ERRORS = (errno.ESRCH, errno.EINVAL, errno.ENOENT)
 """errno values of pidfd_open(2) for a PID without a process; the last two are for a thread id
@@ -387,7 +390,7 @@ def _foreign_lock_refusals(process: HolderProcess, reading: LockReading) -> Iter
     if process.uids != {reading.writer}:
         yield f"PID {pid} does not run as the owner of the lock file (uid {reading.writer})"
     if not process.program.startswith(WORKER_NAMES):
-        yield f"PID {pid} does not look like a worker: {safe_line(process.command[:80])}"
+        yield f"PID {pid} does not look like a worker: {safe_start(process.command, 80)}"
 
 
 def heartbeat_age(reading: LockReading, now: float, up: float, slept: float) -> float:
@@ -478,7 +481,7 @@ def _describe_holder(
         return f"PID {claim.pid}, gone"
     if named.hidden:
         return f"PID {claim.pid}: {named.hidden}"
-    command = safe_line(named.command[:200]) or "(no command line)"
+    command = safe_start(named.command, MAX_COMMAND_CHARACTERS) or "(no command line)"
     if holder is None:
         return f"PID {claim.pid} is now another process: {command}"
     return f"PID {claim.pid}: {command}"
@@ -494,7 +497,7 @@ def _describe_flock(reading: LockReading) -> str:
     holder = reading.holder
     is_hidden = holder is not None and (holder.hidden or holder.files_hidden)
     names = (
-        f"PID {p.pid}" + ("" if p is reading.named else f" ({safe_line(p.command[:80])})")
+        f"PID {p.pid}" + ("" if p is reading.named else f" ({safe_start(p.command, 80)})")
         for p in having
     )
     return f"{'? ' if is_hidden else ''}held by {', '.join(names)}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from engine.locks import lock_file
 from engine.text.error_text import error_text
-from engine.text.safe import safe_line
+from engine.text.safe import safe_line, safe_start
 from engine.text.times import format_rough_duration
 from engine.values import NamedTuple
 
@@ -357,5 +357,5 @@ def _file_order(path: str) -> tuple[bool, bool]:
 
 def _describe_child(vitals: ProcessStats, now: float) -> str:
     age = format_rough_duration(max(0.0, now - vitals.started / os.sysconf("SC_CLK_TCK")))
-    command = vitals.command[:120] or "(no command line)"
+    command = safe_start(vitals.command, 120) or "(no command line)"
     return f"PID {vitals.pid} {command}, {age} old: {describe_state(vitals)}"

@@ -33,6 +33,11 @@ def safe_line(text: str) -> str:
     return "".join(c if c.isprintable() or at in allowed else REPLACEMENT for at, c in characters)
 
 
+def safe_start(text: str, most: int) -> str:
+    """`safe_line` of at most `most` characters: a text that was cut ends in an ellipsis."""
+    return safe_line(text if len(text) <= most else f"{text[: most - 1]}\u2026")
+
+
 _LINE_ENDS = re.compile(r"(\r?\n|\t)")
 
 

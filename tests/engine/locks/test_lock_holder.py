@@ -93,6 +93,16 @@ def test_a_torn_or_changed_lock_is_not_the_same(at: int, byte: int) -> None:
     assert byte == before or parse_claim(bytes(data)) != OURS or data[at : at + 1] in b"+-"
 
 
+@each(("arguments", "shown"), [(20, "a" * 9), (200, "a…")])
+def test_the_command_line_of_a_holder_is_whole_or_has_a_sign(arguments: int, shown: str) -> None:
+    """It is found by its last arguments: a longer one than 500 characters ends in an ellipsis."""
+    command = "python" + " aaaaaaaaa" * arguments
+    ((_, holder), *_) = lock_holder.list_facts(
+        reading(named=WORKER._replace(command=command)), 1, 9
+    )
+    assert holder.endswith(shown) and len(holder) == min(len(f"PID 4242: {command}"), 510)
+
+
 def _ours(**marks: int) -> LockClaim:
     return marked(OURS, **marks)
 
