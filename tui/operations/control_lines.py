@@ -69,7 +69,8 @@ def pause_line(known_controls: Mapping[str, Control]) -> Line:
 
 
 def control_table(rows: Sequence[ControlRow], width: int) -> tuple[Line, list[tuple[str, Line]]]:
-    """Titles and one line for each control and target; a refused one shows the reason."""
+    """Titles and one line for each control and target; a refused one shows the reason. Without a
+    value there is no column for it."""
 
     def name(row: ControlRow) -> Run:
         return safe_line(row.label), "muted" if row.control.refusal else "strong"
@@ -87,11 +88,9 @@ def control_table(rows: Sequence[ControlRow], width: int) -> tuple[Line, list[tu
     now = Column("VALUE", 5, value, most=most).measured(rows)
     longest = max((len(each.label) for each in rows), default=8)
     names = min(max(width // 3, width - now.width - EFFECT_CELLS), longest + 1)
-    columns: tuple[Column[ControlRow], ...] = (
-        Column("CONTROL", names, name),
-        now._replace(shrinks=0),
-        Column("EFFECT", 0, effect, grows=REST),
-    )
+    columns = [Column("CONTROL", names, name), Column("EFFECT", 0, effect, grows=REST)]
+    if any(row.control.now for row in rows):
+        columns.insert(1, now._replace(shrinks=0))
     head, lines = Table(columns).lines(rows, width)
     return head, [(row.label, line) for row, line in zip(rows, lines, strict=True)]
 

@@ -77,7 +77,7 @@ CONTROLS: Mapping[str, Control] = {
         "send an orphaned mail (complete)", "data/<mail>/<recipient>", has_forecast=True
     ),
     "discard": Control(
-        "delete an orphaned mail, or a quarantined link and the data only it uses",
+        "delete an orphaned mail, or a quarantined link and its own data",
         "data/<mail>[/<recipient>] or .spooldeck/aside/<name>",
         has_forecast=True,
     ),

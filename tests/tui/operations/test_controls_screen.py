@@ -283,11 +283,13 @@ def test_names_of_controls_are_whole_at_80_columns() -> None:
 
 
 def test_controls_without_a_value_leave_the_line_to_their_effect() -> None:
-    """The values have the cells of the longest one that is shown, not of one that could be set."""
-    summary = "delete an orphaned mail, or a quarantined link"
+    """If none has a value, there is no column for it: each effect of a mail spool is whole."""
+    summary = "delete an orphaned mail, or a quarantined link and its own data"
     one_off = Control(summary, choices=(("", "only without a running server"), ("all", "")))
-    _, ((_, line),) = view.control_table(control_rows({"discard": one_off}), 80)
-    assert summary in words([line])
+    head, ((_, line),) = view.control_table(control_rows({"discard": one_off}), 80)
+    assert summary in words([line]) and "VALUE" not in words([head])
+    head, _ = view.control_table(control_rows({"discard": one_off._replace(now="all")}), 80)
+    assert "VALUE" in words([head])
 
 
 async def test_the_title_counts_the_controls_that_are_below_the_pane() -> None:
