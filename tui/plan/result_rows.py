@@ -19,7 +19,7 @@ from engine.values import NamedTuple
 from engine.verbs import VERBS
 from tui.plan.plan_lines import MAX_LISTED_TASKS
 from tui.session.running_operations import RESULT_WORDS
-from tui.text.lines import Line, Run, heading_line
+from tui.text.lines import Line, Run, cut_line, heading_line
 from tui.text.table import REST, Column, Table
 from tui.text.task_list import SHORT_ID_CELLS, short_id
 
@@ -116,19 +116,29 @@ def result_table(
     words: Mapping[State, str],
     width: int,
 ) -> list[Line]:
-    """The table; `total`: all tasks of the operation, `words`: the store's own words of states."""
+    """The table; `total`: all tasks of the operation, `words`: the store's own words of states. A
+    move, or a state now, that all rows have is in the title; their cells are for whole ids."""
 
+    def state(one: TaskResult) -> Run:
+        return state_now(one.id, now, words)
+
+    left, title = total - len(results), format_count(total, "task")
+    title += f", the first {len(results):,}" if left > 0 else ""
+    moves, states = {one.move for one in results}, {state(one)[0] for one in results}
+    has_moves, has_states = len(moves) > 1, len(states) > 1 or UNKNOWN in states
+    common = [*moves] * (not has_moves) + [f"now {word}" for word in states] * (not has_states)
+    title += f": {', '.join(filter(None, common))}" if any(common) else ""
+    cells = SHORT_ID_CELLS if has_moves or has_states else width // 2
     reason = min(MIN_REASON_CELLS, max((len(one.reason) for one in results), default=0))
     columns: list[Column[TaskResult]] = [
-        Column("TASK", SHORT_ID_CELLS, lambda one: (short_id(one.id), "accent"), most=16),
+        Column("TASK", 8, lambda one: (short_id(one.id, cells), "accent"), most=99, keeps_end=True),
         Column("RESULT", 6, lambda one: one.result, most=11),
         Column("MOVE", 4, lambda one: (one.move, "muted"), most=20),
-        Column("NOW", 4, lambda one: state_now(one.id, now, words), most=12),
+        Column("NOW", 4, state, most=12),
         Column("REASON", reason, lambda one: (safe_line(one.reason), "muted"), grows=REST),
     ]
-    has_moves = any(one.move for one in results)
-    table = Table([one for one in columns if has_moves or one.title != "MOVE"], (2, 1))
+    hidden = {"MOVE": not has_moves, "NOW": not has_states}
+    table = Table([one for one in columns if not hidden.get(one.title)], (2, 1))
     head, lines = table.lines(results, width)
-    left = total - len(results)
     more: list[Line] = [((f"   +{left:,} more", "muted"),)] if left > 0 else []
-    return [heading_line(format_count(total, "task"), width), head, *lines, *more]
+    return [cut_line(heading_line(title, width), width), head, *lines, *more]

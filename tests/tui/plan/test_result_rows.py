@@ -26,15 +26,33 @@ def test_a_task_with_a_new_id_is_looked_for_by_that() -> None:
     now = TaskStates({"new": State.PENDING}, is_whole=True)
     text = words(result_table(results, 3, now, WORDS, 100))
     assert [line.split() for line in text.splitlines()[1:4]] == [
-        ["TASK", "RESULT", "MOVE", "NOW", "REASON"],
-        ["new", "done", "DLQ", "->", "pending", "pending", "new", "id", "new"],
-        ["open", "open", "DLQ", "->", "pending", "not", "in", "queue", "not", "moved"],
+        ["TASK", "RESULT", "NOW", "REASON"],
+        ["new", "done", "pending", "new", "id", "new"],
+        ["open", "open", "not", "in", "queue", "not", "moved"],
     ]
     assert "+1 more" in text
     unseen = RowOutcome(row, RowResult.DONE, plans.NEW_ID_UNSEEN)
     failed = RowOutcome(row, RowResult.FAILED, "new id refused")
     results = journal_results([Entry(row, unseen), Entry(row, failed)], "retry", WORDS)
     assert [one.id for one in results] == ["old", "old"]
+
+
+def test_a_move_that_all_tasks_have_is_in_the_title() -> None:
+    """So is the state that all are in now: whole ids and reasons have their cells. States that
+    differ, or are not known, are a column; where not all tasks are listed the title says so."""
+    ids = [f"20261130T150733Z203446-feeds_sync-49d04ce{n}" for n in range(2)]
+    rows = [Row(one, State.DEAD, "1") for one in ids]
+    done = [Entry(row, RowOutcome(row, RowResult.DONE)) for row in rows]
+    results = journal_results(done, "retry", WORDS)
+    pending = TaskStates(dict.fromkeys(ids, State.PENDING), is_whole=True)
+    text = words(result_table(results, 2, pending, WORDS, 100))
+    assert "2 tasks: DLQ -> pending, now pending " in text and f"  {ids[1]}  done" in text
+    assert text.splitlines()[1].split() == ["TASK", "RESULT", "REASON"]
+    one_left = pending._replace(states={ids[0]: State.PENDING})
+    for now, column in ((TaskStates(), "?"), (one_left, "not in queue")):
+        text = words(result_table(results, 5000, now, WORDS, 100))
+        assert "5,000 tasks, the first 2: DLQ -> pending " in text
+        assert f"49d04ce1  done    {column}" in text
 
 
 async def test_without_the_index_it_is_not_known_where_tasks_are() -> None:

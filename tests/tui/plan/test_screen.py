@@ -623,7 +623,7 @@ async def test_a_result_has_no_blank_frame_beside_one_that_cuts(dead: int) -> No
     async with an_operator(place, size=(120, 40)) as operator:
         await operator.opens(PlanScreen, "4", "*", "X")
         await operator.sees(f"Tasks {dead}")
-        await operator.step(" ".join(str(dead)), f"{dead} purged", "RESULT NOW")
+        await operator.step(" ".join(str(dead)), f"{dead} purged", f"{dead} tasks: now trash")
         screen = operator.console.screen
         for size in ((200, 60), (120, 40), (80, 24)):
             await operator.pilot.resize_terminal(*size)
