@@ -151,6 +151,17 @@ def test_the_palette_finds_names_first(screen: str, typed: str, name: str) -> No
     assert len({command.name for command in offered}) == len(offered)
 
 
+@pytest.mark.parametrize(("height", "least"), [(24, 11), (60, 25)])
+async def test_the_palette_has_half_of_a_high_screen(height: int, least: int) -> None:
+    """At 60 lines more commands are seen; the title counts those, and all that match."""
+    async with an_operator(a_place(a_memory(some_tasks())), size=(200, height)) as operator:
+        await operator.opens(PaletteScreen, ":")
+        await operator.until(lambda: operator.picker.rows and operator.picker.size.height >= least)
+        shown = operator.picker.size.height
+        await operator.sees(f"Command {shown} of {len(operator.picker.rows)} ")
+        assert shown <= max(least, height // 2)
+
+
 # Help
 
 
