@@ -350,6 +350,8 @@ class ReplayScreen(RowsScreen):
         border = frame_border(*size)
         above = FIXED_LINES + 3 * border + len(self.state.lines) + len(self.steps.lines)
         free = size.height - above - self.panes.needed_rows(size)
+        if free >= 2 * GRAPH_ROWS and self.parts.session.readings.log:
+            free //= 2  # the log has the other half
         least = 2 if self.parts.work.ended is not None else GRAPH_ROWS
         return min(size.height // 3, max(least, free))
 

@@ -42,6 +42,7 @@ from tests.tables import each
 from tests.tui.asked_screen import AskedRowsScreen
 from tests.tui.blank_rows import wasted_rows
 from tui.operations import replay_lines as view
+from tui.operations.replay_lines import GRAPH_ROWS
 from tui.operations.running_parts import RunningParts
 from tui.operations.running_screen import ROWS, ReplayScreen
 from tui.operations.screen import OperationsScreen
@@ -240,13 +241,22 @@ async def test_an_excluded_task_is_not_pulled_back(place: Place) -> None:
 
 async def test_a_result_has_all_its_tasks_before_the_graph(place: Place) -> None:
     """While an operation runs, its graph has a third of a large screen; of a result all tasks are
-    on screen, and the figures of the queue below them."""
+    on screen, and the figures of the queue below them; on a high one graph and log have as many
+    lines."""
     async with replaying(place, AT_ONCE, armed=False, size=(120, 34), sent=12) as (operator, work):
         await operator.sees("while it runs", "backlog 16 max 16", "w do not wait")
         await operator.press("w")
         await operator.sees("Results 12", "since it began")
         ids = [short_id(row.id) for row in work.plan.rows]
         await operator.until(lambda: all(id in operator.text for id in ids))
+        await operator.pilot.resize_terminal(200, 60)  # the graph shares the free lines
+        screen = operator.console.screen
+        assert isinstance(screen, ReplayScreen)
+        flow, log = screen.flow, screen.panes.body.foot.log
+        await operator.until(
+            lambda: GRAPH_ROWS <= flow.size.height <= log.size.height + 3,
+            lambda: f"{flow.size.height} lines of graph, {log.size.height} of log",
+        )
 
 
 async def test_a_result_ends_in_its_next_step_until_it_is_undone(place: Place) -> None:
