@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from engine.model import State
-from engine.monitor.alerts import Alert
+from engine.monitor.alerts import Alert, is_stalled
 from engine.monitor.recorder import SAMPLE_INTERVAL_SECONDS, EncodedSample
 from engine.monitor.sample_codec import BadSample, RecordedSample, decode_alerts, decode_sample
 from engine.monitor.throughput import (
@@ -116,6 +116,7 @@ class RecordedHistory:
         flow = FlowHistory(has_flow=False)
         for sample in self._whole_samples(when - HISTORY_SECONDS, when):
             flow.add(sample.when, 0, 0, sample.counts)
+            flow.note_worker(sample.when, None if is_stalled(1, sample.alerts) else 0)
         return flow
 
     def samples_until(self, when: float) -> list[Sample]:

@@ -156,8 +156,10 @@ class FlowHistory:
         """When a task was last seen to begin or to be done, epoch seconds UTC; None: never."""
         self._samples: list[Sample] = []
         self._earlier: Sequence[Sample] = ()
-        self._gap_end = -inf
-        """When the first sample after a long gap was taken."""
+        self.rates_begin = -inf
+        """When the first sample after a long gap was taken, or the worker started after a stop."""
+        self._started = -inf
+        self._worker: int | None = 0
         self._last_totals = (0, 0)
         self._failed: int | None = None
         """The last total of failed tasks that were removed."""
@@ -189,7 +191,8 @@ class FlowHistory:
         the clock was set back, the history is emptied: its times would repeat."""
         before = self._samples[-1] if self._samples else None
         if before is not None and now < before.when:
-            self._samples, before, self.last_ran, self._gap_end = [], None, None, -inf
+            self._samples, before, self.last_ran = [], None, None
+            self.rates_begin = self._started = -inf
             self._means.clear()
         if before is None:
             failed_removed = None if failed is None else self._failed_removed
@@ -227,6 +230,13 @@ class FlowHistory:
             del self._samples[: old - 1]
             self._means.clear()  # once a minute: most cells are no longer shown
 
+    def note_worker(self, now: float, worker: int | None) -> None:
+        """Note the worker: the PID of one that was started here, 0 if another may run, None if none
+        can. Rates and trend are then of the time since its start, not of the stop before it."""
+        before, self._worker = self._worker, worker
+        if worker is not None and (before is None or worker not in (0, before)):
+            self.rates_begin = self._started = now
+
     def _died_total(self, died: int | None) -> int | None:
         before, self._died = self._died, died
         if died is not None and before is not None:
@@ -249,7 +259,7 @@ class FlowHistory:
             return
         last = known[-1]
         if first.when - last.when > MAX_GAP_SECONDS:
-            self._gap_end = first.when
+            self.rates_begin = max(self.rates_begin, first.when)
         grown = count_unfinished(first.counts) - count_unfinished(last.counts)
         added, removed = last.added + max(0, grown), last.removed + max(0, -grown)
         self._samples[:0] = [
@@ -259,7 +269,7 @@ class FlowHistory:
 
     def _since(self, start: float, *, across_gap: bool = False) -> list[Sample]:
         """Return the samples from the last one at or before `start` on, but none before a gap."""
-        start = start if across_gap else max(start, self._gap_end)
+        start = start if across_gap else max(start, self.rates_begin)
         first = bisect_right(self._samples, start, key=attrgetter("when"))
         return self._samples[max(0, first - 1) :]
 
@@ -294,7 +304,9 @@ class FlowHistory:
             return Drain(Trend.EMPTY)
         seconds = samples[-1].when - samples[0].when
         if seconds < MIN_TREND_SECONDS:
-            return Drain(Trend.UNKNOWN)
+            is_new = now - self._started <= TREND_WINDOW_SECONDS
+            why = f"started {format_duration(now - self._started)} ago" if is_new else ""
+            return Drain(Trend.UNKNOWN, unknown=why)
         slope = 0.0
         if samples[0].counts is not samples[-1].counts:  # `add` shares those that stayed the same
             slope = _slope([(s.when - samples[0].when, s.waiting) for s in samples])
@@ -383,8 +395,8 @@ class FlowHistory:
         last, backlog = inside[-1], sum(one.waiting for one in inside) / len(inside)
         minute_before = bisect_right(times, last.when - RATE_WINDOW_SECONDS) - 1
         first = self._samples[max(0, min(start - 1, minute_before))]
-        if first.when < self._gap_end <= last.when:
-            first = self._samples[bisect_left(times, self._gap_end)]
+        if first.when < self.rates_begin <= last.when:
+            first = self._samples[bisect_left(times, self.rates_begin)]
         if (seconds := last.when - first.when) <= 0:
             return None, None, None, backlog
         return (
@@ -402,9 +414,11 @@ class FlowHistory:
         return _died(samples[0], samples[-1])
 
     def growth(self, state: State, now: float, over: float = HISTORY_SECONDS) -> Growth | None:
-        """Return the growth of a state with the seconds that were measured."""
+        """Return the growth of a state with the seconds that were measured; of a backlog since the
+        worker started."""
+        start = now - over if state is State.DEAD else max(now - over, self._started)
         # Counts at both ends of a gap are known; their difference is no rate of the last minute.
-        samples = self._since(now - over, across_gap=over > RATE_WINDOW_SECONDS)
+        samples = self._since(start, across_gap=over > RATE_WINDOW_SECONDS)
         if not self._fresh(now, over) or len(samples) < 2:
             return None
         first, last = samples[0], samples[-1]

@@ -434,6 +434,14 @@ class PlaceSession:
             return ""
         return figures.workers_unknown or MISSING_WORKER
 
+    def note_worker(self, now: float) -> None:
+        """Note for the trend whether tasks may leave now."""
+        server, tokens = self.readings.queue_figures.server, self.readings.tokens
+        is_stopped = server is not None and server.is_running is False
+        is_stopped |= not isinstance(tokens, str) and any(one.paused for one in tokens)
+        is_stopped |= bool(self._missing_worker(now))
+        self.flow.note_worker(now, None if is_stopped else self.worker.pid or 0)
+
     async def _follow_backlog(self) -> None:
         time, due, earliest = asyncio.get_running_loop().time, 0.0, 0.0
         latest = self.inspector.latest
@@ -489,7 +497,8 @@ class PlaceSession:
     def kind_growth(self, now: float) -> Mapping[str, Growth]:
         """How the waiting tasks of each kind with a rate limit have grown in the last minutes, and
         those of all kinds."""
-        samples = [one for one in self._kind_samples if now - one[0] <= TREND_WINDOW_SECONDS]
+        start = max(now - TREND_WINDOW_SECONDS, self.flow.rates_begin)
+        samples = [one for one in self._kind_samples if one[0] >= start]
         whole = self.flow.growth(State.PENDING, now)
         growth = {} if whole is None else {ALL_KINDS: whole}
         for kind, number in samples[-1][1].items() if samples else ():
@@ -938,6 +947,7 @@ def _note_worker(session: PlaceSession) -> None:
         session.free_since = None
     elif session.free_since is None:
         session.free_since = session.clock()
+    session.note_worker(session.clock())
 
 
 def _add_counts(session: PlaceSession) -> None:

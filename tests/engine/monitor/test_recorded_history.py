@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from engine.locks.token_buckets import BucketState
 from engine.model import State
 from engine.monitor import recorded_history, sample_codec
+from engine.monitor.alerts import AlertKind
 from engine.monitor.recorded_history import MissingSpan, RecordedHistory, step_seconds, step_time
 from engine.monitor.recorder import EncodedSample
 from engine.monitor.sample_codec import BadSample, RecordedSample, decode_sample, encode_sample
@@ -173,6 +174,19 @@ def test_going_back_ends_and_passes_by_nothing(slots: list[int]) -> None:
         when = step_time([history], when, -FINE_STEP)
     assert when is None
     assert visited == set(slots)
+
+
+def test_a_recorded_trend_begins_when_the_worker_starts() -> None:
+    """What came while an alert said that none runs is not in it."""
+    idle = an_alert()._replace(kind=AlertKind.IDLE)
+    moments = []
+    for seconds in range(-110, 10, 10):
+        stopped = seconds < -40
+        waiting = 100 + 2 * seconds if stopped else -seconds
+        counts, alerts = {State.PENDING: waiting + 20}, (idle,) if stopped else ()
+        moments.append(moment(seconds, counts=counts, alerts=alerts))
+    flow = RecordedHistory(moments, "x").flow_until(NOW)
+    assert flow.drain(NOW).seconds == pytest.approx(20, abs=0.1)
 
 
 def test_rates_come_from_the_samples_before() -> None:

@@ -89,6 +89,24 @@ def test_an_output_that_ended_makes_no_eta() -> None:
         assert (drain.unknown, drain.seconds is None) == (unknown, bool(unknown))
 
 
+@pytest.mark.parametrize("worker", [0, 4711])
+def test_the_trend_begins_when_the_worker_starts(worker: int) -> None:
+    """What came while none ran is not in the rates of the one that runs now."""
+    flow, came, left = FlowHistory(), 0, 0
+    for second in range(141):
+        came, left = came + 1, left + 4 * (second > 100)
+        flow.note_worker(NOW + second, None if second < 101 else worker)
+        flow.add(NOW + second, came, left, {State.PENDING: 100 + came - left, State.DEAD: second})
+        if second == 105:
+            assert flow.drain(NOW + second) == Drain(Trend.UNKNOWN, unknown="started 4s ago")
+    now, waiting = NOW + 140, 100 + came - left
+    assert flow.rates(now) == pytest.approx((1, 4), abs=0.1)
+    drain, growth = flow.drain(now), flow.growth(State.PENDING, now)
+    assert drain.seconds == pytest.approx(waiting / 3, rel=0.1)
+    assert growth is not None and growth.tasks == pytest.approx(-120, abs=5)
+    assert flow.growth(State.DEAD, now) == (140, 140)
+
+
 @pytest.mark.parametrize("every", [12, 15, 30])
 def test_the_pause_between_two_scans_is_no_end_of_the_output(every: int) -> None:
     """Counts that are read seldom stay the same in between."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.model import Lease, State, Task
+from engine.model import Lease, State, Task, Verdict
 from engine.monitor.throughput import MISSING_WORKER, FlowHistory, RunTimes, Trend
 from engine.places.place import WholeQueueFigures
 from engine.places.place_watcher import PlaceReadings
@@ -17,6 +17,7 @@ from tests.console_places import (
     Clock,
     a_memory,
     a_place,
+    a_stuck_lock,
     disk_place,
     free,
     make_spool,
@@ -62,6 +63,24 @@ async def test_without_a_worker_there_is_no_eta(
         drain = session.estimate_drain(NOW)
         assert drain.unknown == unknown
         assert drain.trend is (Trend.UNKNOWN if unknown else Trend.DRAINING)
+    finally:
+        await asyncio.wait_for(session.close(keep_worker=False), 5)
+
+
+async def test_a_worker_that_was_started_gives_an_eta_of_its_own(tmp_path: Path) -> None:
+    """The tasks that came while the lock was stuck are not in its trend."""
+    make_spool(tmp_path, some_tasks())
+    session = PlaceSession(disk_place(tmp_path), Clock())
+    held = a_stuck_lock()._replace(verdict=Verdict.HELD)
+    try:
+        for second in range(-90, 1):
+            lock = held if second > -20 else a_stuck_lock()
+            session.readings = PlaceReadings(lock=lock, runs=RunTimes(NOW, 5.0))
+            session.note_worker(NOW + second)
+            left = 4 * max(0, 20 + second)
+            counts = {State.PENDING: 200 + second - left}
+            session.flow.add(NOW + second, 90 + second, left, counts)
+        assert session.estimate_drain(NOW).seconds == pytest.approx(40, rel=0.1)
     finally:
         await asyncio.wait_for(session.close(keep_worker=False), 5)
 
