@@ -59,6 +59,8 @@ class Forecast(NamedTuple):
     numbers: Numbers = {}
     is_growing: bool = False
     """True of a backlog that grows, as a whole or of one kind."""
+    is_least: bool = False
+    """As in `Drain`."""
 
 
 class ForecastInputs(NamedTuple):
@@ -78,6 +80,8 @@ class ForecastInputs(NamedTuple):
     kind_growth: Mapping[str, Growth] = {}
     """How these numbers have grown in the last two minutes, as far as watched; for `ALL_KINDS` all
     tasks, in ten minutes: its limits are low."""
+    has_arrivals: bool = False
+    """Tasks of any kind came in that time."""
     figures: Sequence[KindFigures] = ()
     """Runs of each kind: the share that is tried again."""
     max_runs: int | None = None
@@ -149,11 +153,13 @@ def forecast_drain(known: ForecastInputs, now: float) -> Forecast:
     rates = {} if isinstance(tokens, str) else {each.name: each.per_hour or 0 for each in tokens}
     # A limit that lets next to none run in that time shows nothing about arrivals.
     allowed = growth.seconds * rates.get(name, 0) / 3600
-    is_clear = allowed >= MIN_TREND_TASKS
     # Tokens that were saved up let a few more run at first.
-    noise = MIN_TREND_TASKS if name == ALL_KINDS and allowed > 2 * MIN_TREND_TASKS else 0
+    noise = MIN_TREND_TASKS if name == ALL_KINDS else 0
+    is_clear = allowed >= MIN_TREND_TASKS and allowed > 2 * noise
     what = safe_line(name) or "tasks"
-    if is_clear and growth.tasks >= -noise:  # of all kinds, they may have come in one burst
+    is_steady = name == ALL_KINDS and known.has_arrivals and growth.tasks >= 0
+    # Of all kinds, they may have come in one burst.
+    if is_steady or (is_clear and growth.tasks >= -noise):
         why = f"more {what} came than ran" if growth.tasks > 0 else f"as many {what} came as ran"
         return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
     waits = waiting if name == ALL_KINDS else (known.kinds or {}).get(name, 0)
@@ -166,8 +172,11 @@ def forecast_drain(known: ForecastInputs, now: float) -> Forecast:
     is_low = limit >= waiting * TREND_WINDOW_SECONDS / MIN_TREND_TASKS
     unseen = drain.trend is Trend.IDLE and (is_low or bool(bucket and drain.unknown))
     if slower or unseen:
-        words = f"empty in {format_rough_duration(limit)}: {terms}"
-        return forecast(f"empty in {format_rough_duration(limit)} (rate limit)", words, limit)
+        brief = f"empty in {format_rough_duration(limit)}"
+        if not is_clear:
+            brief = f"{brief} without new ones"
+            return forecast(brief, f"{brief}: {terms}", limit)._replace(is_least=True)
+        return forecast(f"{brief} (rate limit)", f"{brief}: {terms}", limit)
     if drain.trend is Trend.IDLE:
         why = drain.unknown or "nothing moved in the last minute"
         return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
@@ -278,7 +287,9 @@ def drain_with_rate_limit(drain: Drain, forecasts: Sequence[Forecast]) -> Drain:
         return Drain(Trend.UNKNOWN, unknown=found.sentence)
     if found.unknown and drain.trend is Trend.DRAINING:
         return Drain(Trend.UNKNOWN, unknown=found.unknown)
-    return Drain(Trend.DRAINING, found.seconds) if found.seconds else drain
+    if not found.seconds:
+        return drain
+    return Drain(Trend.DRAINING, found.seconds, is_least=found.is_least)
 
 
 def as_row(forecasts: Sequence[Forecast]) -> dict[str, object]:

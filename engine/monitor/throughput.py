@@ -70,12 +70,15 @@ class Drain(NamedTuple):
     """Seconds until empty at the present rate; None unless it drains."""
     unknown: str = ""
     """Why there is no present rate: `no worker`; "" if not known, or there is one."""
+    is_least: bool = False
+    """It takes so long without new tasks; how many come was not watched long enough."""
 
     @property
     def text(self) -> str:
-        """Text for a narrow column: `30m`, `growing`, `STALLED`, `?`; `-`: backlog empty."""
+        """Text for a narrow column: `30m`, `30m+` (at least), `growing`, `STALLED`, `?`; `-`:
+        backlog empty."""
         if self.seconds is not None:
-            return format_rough_duration(self.seconds)
+            return format_rough_duration(self.seconds) + "+" * self.is_least
         return _WORDS.get(self.trend, self.trend.value)
 
 

@@ -731,6 +731,7 @@ class PlaceSession:
             growth = self.recorded_flow.growth(State.DEAD, now) or growth
         states, tokens = self.inspector.states, self.readings.tokens
         died, kinds = waiting.oldest_died, waiting.kinds
+        rates = self.flow.rates(now, HISTORY_SECONDS)
         known = ForecastInputs(
             latest.counts,
             states,
@@ -740,6 +741,7 @@ class PlaceSession:
             tokens=tokens,
             kinds=kinds,
             kind_growth=self.kind_growth(now),
+            has_arrivals=rates is not None and rates.inward > 0,
             figures=self.readings.kinds or (),
         )
         return make_forecasts(known, self.place.alerts, self.place.retention_days, now)

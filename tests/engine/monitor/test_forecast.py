@@ -52,9 +52,16 @@ def lasts(seconds: float) -> Drain:
     return Drain(Trend.DRAINING, seconds)
 
 
+def at_least(seconds: float) -> Drain:
+    """The same without new tasks."""
+    return lasts(seconds)._replace(is_least=True)
+
+
 SLOW = a_bucket(60)
 FAST = a_bucket(36_000)
 GROWING = "backlog is growing at the present rate"
+ALONE = " without new ones"
+ALL_60 = "x 1m at 60/h of all kinds"
 AT_PRESENT = "120 at 1.3/s, out less in"
 DRAINED: tuple[tuple[int, Drain, tuple[BucketState, ...], float | None, str], ...] = (
     (0, DRAINS, (), 0.0, "nothing waits"),
@@ -62,12 +69,12 @@ DRAINED: tuple[tuple[int, Drain, tuple[BucketState, ...], float | None, str], ..
     (0, DRAINS, (a_bucket(60, name="mail_send"),), 0.0, "nothing waits"),
     (120, DRAINS, (), 90.0, f"empty in 1m: {AT_PRESENT}"),
     (120, DRAINS, (FAST,), 90.0, f"empty in 1m: {AT_PRESENT}"),
-    (120, DRAINS, (SLOW,), 7200.0, "empty in 2h00m: 120 x 1m at 60/h of all kinds"),
-    (120, DRAINS, (a_bucket(60, 5),), 6900.0, "empty in 1h55m: 115 x 1m at 60/h of all kinds"),
+    (120, DRAINS, (SLOW,), 7200.0, f"empty in 2h00m{ALONE}: 120 {ALL_60}"),
+    (120, DRAINS, (a_bucket(60, 5),), 6900.0, f"empty in 1h55m{ALONE}: 115 {ALL_60}"),
     (3, DRAINS, (a_bucket(60, 5),), 90.0, "empty in 1m: 3 at 2/min, out less in"),
     (120, GROWS, (), None, GROWING),
     (120, GROWS, (SLOW,), None, f"{GROWING}; without new ones 120 x 1m at 60/h of all kinds"),
-    (20, IDLE, (a_bucket(40),), 1800.0, "empty in 30m: 20 x 90s at 40/h of all kinds"),
+    (20, IDLE, (a_bucket(40),), 1800.0, f"empty in 30m{ALONE}: 20 x 90s at 40/h of all kinds"),
     (120, DRAINS, (a_bucket(0),), None, "never empty: the rate limit of all kinds is 0"),
     (3, DRAINS, (a_bucket(0, 5),), 90.0, "empty in 1m: 3 at 2/min, out less in"),
 )
@@ -99,7 +106,7 @@ def test_when_nothing_waits_any_more() -> None:
     assert (told.seconds, told.numbers["bucket"]) == (1800.0, "mail_send")
     rates = (told.numbers["at_present_rate"], told.numbers["at_bucket_rate"])
     assert rates == (90.0, 1800.0)
-    assert told.sentence == "empty in 30m: 30 x 1m at 60/h of mail_send"
+    assert told.sentence == f"empty in 30m{ALONE}: 30 x 1m at 60/h of mail_send"
 
 
 def test_a_drain_that_was_rounded_to_nothing_has_no_eta() -> None:
@@ -125,12 +132,25 @@ def test_a_limit_of_all_kinds_has_no_end_while_as_many_tasks_come() -> None:
         (-2, 600.0, "ETA unknown: as many tasks came as ran"),
         (5, 600.0, "ETA unknown: more tasks came than ran"),
         (-4, 600.0, "empty in 50m: 20 tasks at 24/h, out less in"),
-        (0, 60.0, "empty in 30m: 20 x 90s at 40/h of all kinds"),  # one ran: too few to tell
+        (0, 60.0, f"empty in 30m{ALONE}: 20 x 90s at 40/h of all kinds"),  # one ran
     ):
         told = drain_of(20, idle, tokens, {}, kind_growth={"": Growth(tasks, seconds)})
         assert told.sentence == words
         drain = forecast.drain_with_rate_limit(idle, [told])
         assert drain.seconds == told.seconds
+
+
+def test_before_arrivals_are_known_an_eta_is_of_what_waits() -> None:
+    """A limit that lets one run in a minute shows nothing about arrivals, unless one was seen."""
+    idle, growth = Drain(Trend.IDLE), {"": Growth(0, 300.0)}
+    for comes, cell, brief in (
+        (False, "30m+", "empty in 30m without new ones"),
+        (True, "?", "ETA: ? (as many tasks came as ran)"),
+    ):
+        tokens = (a_bucket(40, name=""),)
+        told = drain_of(20, idle, tokens, {}, kind_growth=growth, has_arrivals=comes)
+        shown = forecast.drain_with_rate_limit(idle, [told])
+        assert (shown.text, told.brief) == (cell, brief)
 
 
 def test_a_kind_that_grows_is_not_hidden_by_a_queue_that_shrinks() -> None:
@@ -143,8 +163,8 @@ def test_a_kind_that_grows_is_not_hidden_by_a_queue_that_shrinks() -> None:
         (720, -6, lasts(600.0), "empty in 10m: 60 mail at 0.1/s, out less in"),
         (720, -60, lasts(300.0), "empty in 5m: 60 x 5s at 720/h of mail"),
         (20, 1, UNKNOWN, "mail is growing; without new ones 60 x 3m at 20/h of mail"),
-        (20, 0, lasts(10_800.0), "empty in 3h00m: 60 x 3m at 20/h of mail"),
-        (20, -1, lasts(10_800.0), "empty in 3h00m: 60 x 3m at 20/h of mail"),
+        (20, 0, at_least(10_800.0), f"empty in 3h00m{ALONE}: 60 x 3m at 20/h of mail"),
+        (20, -1, at_least(10_800.0), f"empty in 3h00m{ALONE}: 60 x 3m at 20/h of mail"),
     ):
         growth = {"mail": Growth(tasks, 60)}
         told = drain_of(80, DRAINS, (a_bucket(rate, name="mail"),), kinds, kind_growth=growth)
@@ -231,8 +251,8 @@ def test_all_forecasts_as_data() -> None:
 
 @each(("pace", "tokens", "drain"), [
     (DRAINS, (), DRAINS),
-    (DRAINS, (SLOW,), Drain(Trend.DRAINING, 7200.0)),
-    (IDLE, (SLOW,), Drain(Trend.DRAINING, 7200.0)),
+    (DRAINS, (SLOW,), at_least(7200.0)),
+    (IDLE, (SLOW,), at_least(7200.0)),
     (IDLE, (), IDLE),
     (GROWS, (SLOW,), GROWS),
     (UNKNOWN, (SLOW,), UNKNOWN),
