@@ -23,7 +23,7 @@ from engine.text.safe import safe_line, state_name
 from engine.text.times import format_time
 from engine.values import NamedTuple
 from tui.session.place_session import PlaceSession
-from tui.text.graphs import braille_line
+from tui.text.graphs import braille_line, resample
 from tui.text.lines import (
     MARGIN_CELLS,
     UNKNOWN_RUN,
@@ -41,8 +41,8 @@ from tui.text.table import short_names
 from tui.text.task_row import time_fields
 from tui.text.times import format_minutes
 
-SPARKLINE_CELLS, MIN_SPARKLINE_CELLS = 9, 8
-"""Width of the sparkline at 80x24, in cells."""
+SPARKLINE_CELLS, MIN_SPARKLINE_CELLS, SHORT_SPARKLINE_CELLS = 9, 8, 5
+"""Width of the sparkline at 80x24, the least for its title, and before IN/s is dropped."""
 
 
 class QueuePart(NamedTuple):
@@ -260,11 +260,13 @@ def oldest_cell(queue: PlaceLine, now: float) -> Run:
     return ("-", "") if is_empty else UNKNOWN_RUN
 
 
-def _rate_cell(rate_of: Callable[[Rates], float]) -> Cell:
+def _rate_cell(rate_of: Callable[[Rates], float], width: int = 5) -> Cell:
     def cell(queue: PlaceLine, now: float) -> Run:
         if queue.rates is None:
             return UNKNOWN_RUN
         text = format_rate(rate_of(queue.rates), is_titled=True)
+        if len(text) > width:
+            text = "<.01" if text[0] == "<" else fit_count(round(rate_of(queue.rates)), width)
         return text, "muted" if text == "0.0" else ""
 
     return cell
@@ -278,11 +280,13 @@ _LOOKS = {
 }
 
 
-def _spark_cell(queue: PlaceLine, now: float) -> Run:
+def _spark_run(queue: PlaceLine, cells: int) -> Run:
     """The course of the backlog from its lowest to its highest value: it shows a direction."""
-    known = [value for value in queue.spark if value is not None]
-    (line,) = braille_line(queue.spark, min(known, default=0), max(known, default=0), 1)
-    return line, "error" if queue.drain.trend is Trend.STALLED else "warn"
+    few = cells < MIN_SPARKLINE_CELLS
+    values = resample(queue.spark, 2 * cells) if few and queue.spark else queue.spark
+    known = [value for value in values if value is not None]
+    (line,) = braille_line(values, min(known, default=0), max(known, default=0), 1)
+    return line[-cells:], "error" if queue.drain.trend is Trend.STALLED else "warn"
 
 
 def _eta_text(queue: PlaceLine) -> str:
@@ -315,8 +319,12 @@ DROPPED_FIRST = ("RETRY", "HELD", "IN/s", "FAILED")
 """Columns that make room for the names of the places, the first one first. HELD stays where a
 place has held tasks: without it they would be in no number."""
 
-TIGHT_COLUMNS = {"PEND": COLUMNS[0]._replace(width=5, cell=_state_cell(State.PENDING, 5))}
-"""Narrower columns, by title, where they save one from being dropped."""
+TIGHT_CELLS = {
+    "PEND": (5, _state_cell(State.PENDING, 5)),
+    "DLQ": (4, _state_cell(State.DEAD, 4)),
+    "IN/s": (4, _rate_cell(lambda rates: rates.inward, 4)),
+}
+"""Width and cell of narrower columns, by title, where they save one from being dropped."""
 
 MAX_TITLE_CELLS = 7
 """Cells to which a column of dead tasks grows for the store's own word."""
@@ -341,33 +349,43 @@ def table_layout(queues: Sequence[PlaceLine], width: int) -> OverviewLayout:
     known = [queue.words for queue in queues if queue.words]
     word = _column_word(queues)
     columns = tuple(
-        _with_words(column, queues, word)
+        column
         for column in COLUMNS
         if width >= column.min_width
         and (not known or column.state is None or any(column.state in words for words in known))
         and (not column.finer or word)
     )
     names = short_names([queue.name for queue in queues])
-    name_cells = min(MAX_NAME_CELLS, max(map(cell_len, names), default=MIN_NAME_CELLS))
+    name_cells = min(MAX_NAME_CELLS, max((MIN_NAME_CELLS, *map(cell_len, names))))
     is_held = any(queue.counts.get(State.HELD) for queue in queues)
     droppable = [title for title in DROPPED_FIRST if title != "HELD" or not is_held]
     is_wide = width >= SPARKLINE_MIN_WIDTH
-    for sparks in ((SPARKLINE_CELLS, MIN_SPARKLINE_CELLS),) * is_wide + ((0,),):
+    widths = SPARKLINE_CELLS, MIN_SPARKLINE_CELLS, SHORT_SPARKLINE_CELLS
+    for sparks in (widths,) * is_wide + ((0,),):
         for dropped, spark in product(range(len(droppable) + 1), sparks):
+            is_last = droppable[dropped : dropped + 1] == ["IN/s"]
+            if spark == SHORT_SPARKLINE_CELLS and not is_last:
+                continue
             less = tuple(c for c in columns if c.title not in droppable[:dropped])
             if spark < SPARKLINE_CELLS:
-                less = tuple(TIGHT_COLUMNS.get(c.title, c) for c in less)
+                less = tuple(_tightened(c) for c in less)
+            less = tuple(_with_words(c, queues, word) for c in less)
             room = width - MARGIN_CELLS - sum(c.width + 1 for c in less)
             room -= spark + 1 if spark else 0
             if room >= name_cells:
-                return OverviewLayout(max(name_cells, MIN_NAME_CELLS), less, spark)
+                return OverviewLayout(name_cells, less, spark)
     return OverviewLayout(max(4, room), less, 0)
+
+
+def _tightened(column: PlaceColumn) -> PlaceColumn:
+    width, cell = TIGHT_CELLS.get(column.title, column[1:3])
+    return column._replace(width=width, cell=cell)
 
 
 def head_line(queues: Sequence[PlaceLine], form: OverviewLayout, width: int) -> Line:
     """Column titles; a state's title is the stores' own word if all agree and it fits."""
     titles = [fit_text(_title(queues, c), c.width, right=True) for c in form.columns]
-    last = [fit_text("LAST 10m", form.spark)] if form.spark else []
+    last = ["LAST 10m" if form.spark >= MIN_SPARKLINE_CELLS else "10m"] * bool(form.spark)
     text = " " * MARGIN_CELLS + " ".join([fit_text("QUEUE", form.name), *titles, *last])
     return ((fit_text(text, width), "muted"),)
 
@@ -414,8 +432,7 @@ def place_row(queue: PlaceLine, name: str, form: OverviewLayout, now: float, wid
         is_blank = queue.is_part and column.title not in _PART_COLUMNS
         text, style = ("", "") if is_blank else column.cell(queue, now)
         runs += [(fit_text(text, column.width, right=True), style), (" ", "")]
-    text, style = _spark_cell(queue, now)
-    tail = [(text[-form.spark :], style)] if form.spark else []
+    tail = [_spark_run(queue, form.spark)] if form.spark else []
     return cut_line(merge_runs([*lead, *(runs if tail else runs[:-1]), *tail]), width)
 
 
