@@ -189,7 +189,7 @@ def brief_worker_lines(
     busy = [row for row in rows if is_busy(row)]
     if not busy:
         if why := next((row.note for row in rows if is_unknown(row)), ""):
-            return [cut_line((("   ", ""), UNKNOWN_RUN, (f" {safe_line(why)}", "muted")), width)]
+            return [(("   ", ""), UNKNOWN_RUN, (f" {safe_line(why)}", "muted"))]
         is_read = rows and all(row.note != NOT_COUNTED for row in rows)
         notice = NO_WORKER + ": W starts one" * can_start if is_read else NOT_COUNTED
         return [cut_line(((f"   {notice}", "muted"),), width)]

@@ -12,6 +12,7 @@ from textual.strip import Strip
 from engine.index.age_table import Ages, summarize_ages
 from engine.logs.log_filter import WARN
 from engine.model import State
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 from tui.overview import age_lines as view
@@ -43,7 +44,7 @@ from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Across, Down
 from tui.text.frames import BOX_FRAME_CELLS, Frame
 from tui.text.graphs import AXIS_CELLS, LatestFlow, time_axis
-from tui.text.lines import BLANK_LINE, Line, cells_of, cut_line
+from tui.text.lines import BLANK_LINE, Line, cells_of, cut_line, fold_long_lines
 from tui.text.table import Choice
 from tui.text.times import format_clock
 from tui.widgets.line_widgets import Lines, Painted, changed_lines
@@ -150,7 +151,7 @@ class AgeTable(Painted, can_focus=True):
 
     def _lines(self) -> list[Line]:
         if self._ages is None:
-            return [self._below]
+            return fold_long_lines([self._below], *self.size)
         cursor = self._cell if self._active else None
         table = view.table_lines(self._ages, cursor, self.size.width, self.name_lines)
         return [*table, self._below]
@@ -469,8 +470,8 @@ class OverviewPanes:
             below = side_panes.unknown_then_line(side_panes.NOT_RECORDED, freeze.time.since)
         elif freeze.time is not None and read is None:
             below = (("   not counted before the freeze", "muted"),)
-        elif parts.snapshots[session.number - 1].queue.unavailable:
-            below = (("   cannot be read", "muted"),)
+        elif why := parts.snapshots[session.number - 1].queue.unavailable:
+            below = ((f"  {UNKNOWN} cannot be read: {safe_line(why)}", "unknown"),)
         elif read is None:
             below = (("   counting ...", "muted"),)
         else:

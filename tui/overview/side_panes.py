@@ -198,11 +198,11 @@ def _shown_clusters(data: OverviewData) -> list[tuple[PlaceSession, CheckedClust
     return sorted(clusters, key=lambda one: -one[1].cluster.count)
 
 
-def _unread_lines(data: OverviewData, width: int) -> list[Line]:
-    """Why nothing is shown of the place under the cursor, of which a pane is; () if it can be
-    read, and on a wall."""
-    why = "" if data.is_wall else data.moment.queue.unavailable
-    return [cut_line(((f"  {UNKNOWN} {safe_line(why)}", "unknown"),), width)] if why else []
+def _unread_lines(data: OverviewData) -> list[Line]:
+    """That a pane cannot be known of the place under the cursor; the ages have the reason. () if it
+    can be read, and on a wall."""
+    is_unread = not data.is_wall and data.moment.queue.unavailable
+    return [((f"  {UNKNOWN}", "unknown"),)] if is_unread else []
 
 
 def title_of(data: OverviewData, name: str) -> str:
@@ -223,7 +223,7 @@ def _cluster_pane(data: OverviewData, width: int) -> PaneRows:
     most = max((one.cluster.count for _, one in clusters), default=1)
     still = max((cells_of(one.now.text) for _, one in clusters), default=0)
     several = data.is_wall and len(data.sessions) > 1
-    if unread := _unread_lines(data, width):
+    if unread := _unread_lines(data):
         return PaneRows(head=unread)
     place = max((cells_of(session.name) for session, _ in clusters), default=0) + several
     room = max(8, width - 19 - still - place * several)
@@ -244,7 +244,7 @@ def _cluster_pane(data: OverviewData, width: int) -> PaneRows:
 
 
 def _transport_pane(data: OverviewData, width: int) -> PaneRows:
-    if unread := _unread_lines(data, width):
+    if unread := _unread_lines(data):
         return PaneRows(head=unread)
     place, sending = data.selected.place, data.moment.sending
     limit, has_mail = place.alerts.transport_failures, place.mail is not None
@@ -306,7 +306,7 @@ def transport_lines(
     if sending is None:
         return [(("  not recorded", "muted"),)]
     if not (used := used_transports(sending, limit)):
-        return [cut_line(ways.no_transports_line(sending, has_mail=has_mail), width)]
+        return [ways.no_transports_line(sending, has_mail=has_mail)]
     name = min(12, max(cells_of(safe_line(transport.name)) for transport in used))
     longest = max(len(transport.health(limit).value) for transport in used)
     lines: list[Line] = []
@@ -597,7 +597,7 @@ def kind_pane(data: OverviewData, width: int) -> tuple[Frame, PaneRows]:
         rows.append(PaneRow(f"{session.number} {kind.figures.kind}", line, target))
     name = "Kinds" if data.is_wall else title_of(data, "Kinds")
     frame = Frame(name, amount=f"{len(rows)}" if rows else "", right=(("last 10m", "muted"),))
-    none = _unread_lines(data, width) or [(("   no tasks", "muted"),)]
+    none = _unread_lines(data) or [(("   no tasks", "muted"),)]
     return frame, PaneRows(rows, [head] if rows else none)
 
 

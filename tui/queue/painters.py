@@ -77,10 +77,10 @@ def state_lines(
 
 
 def fact_rows(facts: Sequence[tuple[str, str]], width: int) -> list[Line]:
-    """What a queue reports about itself as a whole."""
+    """What a queue reports about itself as a whole; long texts are not cut."""
     named = [(f" {safe_line(name)} ", safe_line(text)) for name, text in facts[:MAX_FACTS]]
     cells = max([NAME_CELLS, *(min(cells_of(name), width // 3) for name, _ in named)])
-    return [cut_line(((fit_text(n, cells), "muted"), (text, "")), width) for n, text in named]
+    return [((fit_text(name, cells), "muted"), (text, "")) for name, text in named]
 
 
 def _is_missing(queue: MetricsReading) -> bool:

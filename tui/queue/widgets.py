@@ -24,9 +24,9 @@ from tui.screens.place_foot import MOST_BLANK_LINES, LogPane
 from tui.screens.rows_screen import WIDE_COLUMNS, WIDE_LINES
 from tui.session.place_session import describe_server
 from tui.terminal.render_cache import Across, Down
-from tui.text.frames import Frame, frame_border
+from tui.text.frames import BOX, Frame, frame_border
 from tui.text.graphs import AXIS_CELLS, time_axis
-from tui.text.lines import Line, cut_line, fact_line
+from tui.text.lines import Line, cut_line, fact_line, fold_long_lines
 from tui.text.lock import ALARMING_VERDICTS, lock_line
 from tui.text.times import format_age, format_minutes
 from tui.widgets.line_widgets import Lines, LongText
@@ -147,10 +147,12 @@ def divide_screen(
     facts: int,
     details: int,
     log: int,
+    folded: int = 0,
 ) -> QueueFrame:
     """Divide a screen between the list, the task under its cursor, the log, graph and states.
     `rows`: of the list. `alarms`: the lock has an alarm. `facts`: rows of the whole queue.
-    `details`: lines about the task. `log`: lines of the log."""
+    `details`: lines about the task. `log`: lines of the log. `folded`: more lines for the facts, if
+    the graph stays."""
     width, height = size
     border = frame_border(width, height)
     room = height - FIXED_LINES - filtered
@@ -160,6 +162,8 @@ def divide_screen(
         bars = states + facts + 2
         graph = room - bars - max(MIN_DETAILS_LINES, details) - border
         graph = graph if graph >= border + MIN_GRAPH_LINES else 0
+        if not graph or graph - folded >= border + MIN_GRAPH_LINES:
+            bars, graph = bars + folded, max(0, graph - folded)
         lines = min(border + max(1, log), max(room - listed, (room + 1) // 4))
         return QueueFrame(
             border, True, 1, log=lines, details=1, graph=graph, states=bars, side=width // 3
@@ -240,16 +244,18 @@ class QueueWidgets:
 
     def lay_out(self) -> None:
         parts, readings = self.parts, self.session.readings
-        on_problems = parts.tabs.on_problems
+        on_problems, side = parts.tabs.on_problems, self._screen.size.width // 3 - BOX
+        facts = painters.fact_rows(readings.queue_figures.rows, side)
         frame = divide_screen(
             self._screen.size,
             len(self.session.inspector.states),
             parts.filter.is_open and parts.state is not None,
             rows=len(parts.problems) if on_problems else parts.rows.view.matching,
             alarms=self._lock_line.alarms,
-            facts=min(painters.MAX_FACTS, len(readings.queue_figures.rows)),
+            facts=len(facts),
             details=self._details_lines,
             log=len(readings.log),
+            folded=len(fold_long_lines(facts, side, 2 * len(facts))) - len(facts),
         )
         if frame == self.frame:
             return
@@ -336,7 +342,7 @@ class QueueWidgets:
         width, height = self._states.size
         if self.frame.states and height:
             lines, frame = painters.states(self.parts, width)
-            self._states.show(lines)
+            self._states.show(fold_long_lines(lines, width, height))
             self._states.show_frame(frame)
         warning = painters.metrics_warning(self.parts)
         is_visible = bool(warning[0]) and self._screen.size.height >= MIN_WARNING_LINES

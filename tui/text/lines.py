@@ -171,6 +171,31 @@ def folded_lines(
     return [(*before, *head), *(((f"{blanks}{piece}", style),) for piece in others)]
 
 
+def fold_long_lines(lines: Sequence[Line], width: int, rows: int) -> list[Line]:
+    """Lines in at most `rows` rows: the last run of one that is wider than `width` is folded below
+    its beginning while rows are free, and else cut."""
+    folded: list[Line] = []
+    free = max(0, rows - len(lines))
+    for line in lines:
+        text, style = line[-1] if line else ("", "")
+        lead = merge_runs([*line[:-1], (" " * (len(text) - len(text.lstrip())), "")])
+        room = width - width_of(lead)
+        if width_of(line) <= width or not free or room < MIN_FOLDED_CELLS:
+            folded.append(cut_end(line, width))
+            continue
+        pieces = fold_text(text.lstrip(), room)
+        pieces[free:] = [" ".join(pieces[free:])] * bool(pieces[free:])
+        blanks = ((" " * width_of(lead), ""),)
+        parts = [(*(blanks if at else lead), (one, style)) for at, one in enumerate(pieces)]
+        folded += [cut_end(part, width) for part in parts]
+        free -= len(pieces) - 1
+    return folded
+
+
+MIN_FOLDED_CELLS = 8
+"""Least cells for a text that is folded."""
+
+
 def section(title: str, lines: Sequence[Line]) -> list[Line]:
     """Lines with a title above, and a blank line between it and what is before."""
     return [BLANK_LINE, part_line(title), *lines]

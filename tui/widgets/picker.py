@@ -10,10 +10,13 @@ from textual.strip import Strip
 
 from tui.text.glyphs import CURSOR
 from tui.text.keys import motion_rows
-from tui.text.lines import BLANK_LINE, Line, fit_text
+from tui.text.lines import BLANK_LINE, Line, fit_text, fold_long_lines
 from tui.text.styles import cursor_line
 from tui.text.table import Choice
 from tui.widgets.line_widgets import Painted
+
+MAX_LINE_CELLS = 1000
+"""Width of a line before the size of the list is known."""
 
 GHOST_SECONDS = 10.0
 """Seconds for which a row that has left stays under the cursor."""
@@ -36,6 +39,7 @@ class Picker(Painted, can_focus=True):
         self.is_gone = False
         """The row under the cursor has left: there is nothing to act on."""
         self._head: tuple[Line, ...] = ()
+        self._whole_head: Sequence[Line] = ()
         self._foot: tuple[Line, ...] = ()
         self._rows: tuple[Choice, ...] = ()
         self._at, self.top = 0, 0
@@ -70,11 +74,13 @@ class Picker(Painted, can_focus=True):
     def show_rows(
         self, rows: Sequence[Choice], head: Sequence[Line] = (), foot: Sequence[Line] = ()
     ) -> None:
-        """Show these rows, between lines that do not scroll."""
+        """Show these rows, between lines that do not scroll; those above are folded if there is
+        room."""
         before, selected_rows = self.key, self._rows[self._at : self._at + 1]
         if rests := self.rests_at_top and not self.is_active:
             self._at, selected_rows = 0, ()
-        self._head, self._rows, self._foot = tuple(head), tuple(rows), tuple(foot)
+        self._whole_head, self._rows, self._foot = head, tuple(rows), tuple(foot)
+        self._fold_head()
         keys = [row.key for row in self._rows]
         at = next((keys.index(row.key) for row in selected_rows if row.key in keys), -1)
         has_left = self._ghosts and self.is_active and bool(selected_rows) and at < 0
@@ -144,7 +150,13 @@ class Picker(Painted, can_focus=True):
         lowest, most = self._at - self._height + 1, len(self._rows) - self._height
         self.top = max(0, min(max(self.top, lowest), self._at, most))
 
+    def _fold_head(self) -> None:
+        width, height = self.size
+        free = height - len(self._rows) - len(self._foot)
+        self._head = tuple(fold_long_lines(self._whole_head, width or MAX_LINE_CELLS, free))
+
     def on_resize(self) -> None:
+        self._fold_head()
         self._scroll_to_cursor()
         self._paint()
 

@@ -34,6 +34,7 @@ from engine.monitor.prometheus import NOT_THERE
 from engine.monitor.throughput import Drain, Growth, Rates, Trend
 from engine.places.place import Place, WholeQueueFigures
 from engine.policy import Rate
+from engine.store import Store, Unavailable
 from engine.system.host import HostFigures, read_host_figures
 from engine.text import figures
 from tests.console_operator import ConsoleOperator, an_operator, clock_of, words
@@ -45,6 +46,7 @@ from tests.console_places import (
     a_place,
     a_task,
     disk_place,
+    free,
     make_spool,
     put_file,
     some_tasks,
@@ -893,6 +895,23 @@ async def test_a_wall_shows_all_places(spool: Path, empty: Path) -> None:
         disks[empty] = disk._replace(device=2, used_bytes=95_000)
         put_file(empty, a_task(1))  # a quiet place is read less often
         await operator.sees("95% of 100.0 kB", "38% of")
+
+
+async def test_the_reason_why_a_place_cannot_be_read_is_whole_in_one_pane() -> None:
+    """The ages of the place have it, the other panes `?`; the next step is its cure and a key."""
+    why = "/srv/volumes/of-the-mail/queue/data: No such file or directory; is its volume mounted?"
+
+    def lost() -> Store:
+        raise Unavailable(why)
+
+    async with overview(Place("/srv/queue", lost, lock=free), size=(120, 40)) as operator:
+        first, second = why.replace("or directory", "or\ndirectory").splitlines()
+        folded = [f"? cannot be read: {first}", second]
+        shown = table_of(operator)._lines
+        await operator.until(lambda: [words([line]).strip() for line in shown()] == folded)
+        await operator.sees("r reads it again; mount, move back or start it first")
+        rows = screen_of(operator).panes.rows
+        assert {words(rows[name]._head) for name in ("clusters", "transports")} == {"  ?"}
 
 
 async def test_a_pane_without_the_cursor_shows_its_first_rows_and_counts_the_others(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
+from textual.geometry import Size
+
 from engine.model import State
 from engine.monitor.metrics_check import GAUGES, OwnCounts
 from engine.monitor.prometheus import Samples
@@ -12,6 +14,7 @@ from tests.console_operator import words
 from tests.console_places import NOW
 from tests.tables import each
 from tui.queue import painters
+from tui.queue.widgets import divide_screen
 from tui.text.lines import width_of
 
 STATES = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
@@ -49,10 +52,19 @@ def test_a_queue_without_a_metrics_file_says_who_writes_it() -> None:
 
 
 def test_the_facts_of_a_queue_take_few_lines() -> None:
-    """Below the bars are the first facts of a queue, one on a line."""
+    """Below the bars are the first facts of a queue, one on a line; a long one is whole where the
+    graph has lines for it."""
     facts = [(f"fact {n}", "x" * 50) for n in range(9)]
-    lines = painters.fact_rows(facts, 30)
-    assert list(map(width_of, lines)) == [30] * painters.MAX_FACTS
+    assert len(painters.fact_rows(facts, 30)) == painters.MAX_FACTS
+    for height, folded in ((40, 4), (34, 0)):
+        plain, frame = (
+            divide_screen(
+                Size(120, height), 6, False, 9, alarms=False, facts=4, details=6, log=9, folded=more
+            )
+            for more in (0, 4)
+        )
+        assert frame.states - plain.states == plain.graph - frame.graph == folded
+        assert frame.graph
 
 
 def test_names_of_facts_are_whole() -> None:

@@ -8,7 +8,16 @@ from rich.cells import cell_len
 
 from engine.text.safe import safe_line
 from tests.tables import each
-from tui.text.lines import cells_of, fact_lines, fit_text, fit_text_end, fold_text
+from tui.text.lines import (
+    Line,
+    cells_of,
+    fact_lines,
+    fit_text,
+    fit_text_end,
+    fold_long_lines,
+    fold_text,
+    width_of,
+)
 
 
 @given(st.text())
@@ -21,6 +30,22 @@ def test_a_text_takes_the_cells_that_the_terminal_library_counts(text: str) -> N
 def test_text_is_folded_at_any_width(width: int) -> None:
     """A terminal narrower than a margin gets one character a line, and the folding ends."""
     assert fold_text("ab c", width) == ["a", "b", "c"]
+
+
+@each(("rows", "expected"), [
+    (2, ["  none", " why  a reason t…"]),
+    (3, ["  none", " why  a reason to", "      wrap a lon…"]),
+    (9, ["  none", " why  a reason to", "      wrap a long", "      line"]),
+])  # fmt: skip
+def test_a_long_line_is_folded_where_rows_are_free(rows: int, expected: list[str]) -> None:
+    """Below the beginning of its last run; without a free row, or in the last one, it is cut."""
+    lines: list[Line] = [
+        (("  none", "muted"),),
+        ((" why  ", "muted"), ("a reason to wrap a long line", "")),
+    ]
+    folded = fold_long_lines(lines, 17, rows)
+    assert ["".join(text for text, _ in line).rstrip() for line in folded] == expected
+    assert max(map(width_of, folded)) <= 17
 
 
 FOREIGN = st.text(
