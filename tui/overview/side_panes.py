@@ -539,17 +539,23 @@ def _gauge_line(name: str, share: float, text: str, style: str, width: int) -> L
 
 
 def _outlook_pane(data: OverviewData, width: int) -> PaneRows:
-    """The forecasts of all places, in full sentences."""
-    lines: list[Line] = []
+    """When the queue of each place is empty, in a line; below, the forecasts in full sentences."""
+    briefs, lines = list[Line](), list[Line]()
     room = max(cells_of(session.name) for session in data.sessions)
     for session, moment in zip(data.sessions, data.moments, strict=True):
         name = session.name
+        drain = next(iter(moment.forecasts), None)
+        style = "unknown" if drain is None else snapshot.forecast_style(drain)
+        text = UNKNOWN if drain is None else drain.brief
+        briefs.append(((f"  {fit_text(name, room)}  ", "strong"), (text, style)))
         for each in moment.forecasts:
+            if each.sentence == each.brief:
+                continue
             for text in fold_text(each.sentence, max(8, width - room - 4)):
                 lead = f"  {fit_text(name, room)}  "
                 lines.append(((lead, "strong"), (text, snapshot.forecast_style(each))))
                 name = ""
-    return PaneRows(head=[cut_line(line, width) for line in lines] or [(("  ?", "unknown"),)])
+    return PaneRows(head=briefs, spare=[cut_line(line, width) for line in lines])
 
 
 def _named(name: str, key: str, right: str = "") -> Callable[[OverviewData], Frame]:

@@ -897,6 +897,19 @@ async def test_a_wall_shows_all_places(spool: Path, empty: Path) -> None:
         await operator.sees("95% of 100.0 kB", "38% of")
 
 
+async def test_the_outlook_of_a_wall_has_a_line_for_each_place() -> None:
+    """Full sentences are below them: those of the first place would hide the others."""
+    names = [f"queue-{n}" for n in range(4)]
+    places = [a_place(a_memory(some_tasks()), name=f"/srv/{name}") for name in names]
+    async with overview(*places, size=(200, 60)) as operator:
+
+        def shown() -> bool:
+            _, _, below = operator.text.partition("- Outlook ")
+            return all(re.search(rf"\| +{name}  +\S", below) for name in names)
+
+        await operator.until(shown)
+
+
 async def test_the_reason_why_a_place_cannot_be_read_is_whole_in_one_pane() -> None:
     """The ages of the place have it, the other panes `?`; the next step is its cure and a key."""
     why = "/srv/volumes/of-the-mail/queue/data: No such file or directory; is its volume mounted?"
