@@ -41,7 +41,7 @@ from tui.text.table import short_names
 from tui.text.task_row import time_fields
 from tui.text.times import format_minutes
 
-SPARKLINE_CELLS, MIN_SPARKLINE_CELLS, SHORT_SPARKLINE_CELLS = 9, 8, 5
+SPARKLINE_CELLS, MIN_SPARKLINE_CELLS, SHORT_SPARKLINE_CELLS = 9, 8, 4
 """Width of the sparkline at 80x24, the least for its title, and before IN/s is dropped."""
 
 
@@ -360,11 +360,11 @@ def table_layout(queues: Sequence[PlaceLine], width: int) -> OverviewLayout:
     is_held = any(queue.counts.get(State.HELD) for queue in queues)
     droppable = [title for title in DROPPED_FIRST if title != "HELD" or not is_held]
     is_wide = width >= SPARKLINE_MIN_WIDTH
-    widths = SPARKLINE_CELLS, MIN_SPARKLINE_CELLS, SHORT_SPARKLINE_CELLS
+    widths = tuple(range(SPARKLINE_CELLS, SHORT_SPARKLINE_CELLS - 1, -1))
     for sparks in (widths,) * is_wide + ((0,),):
         for dropped, spark in product(range(len(droppable) + 1), sparks):
             is_last = droppable[dropped : dropped + 1] == ["IN/s"]
-            if spark == SHORT_SPARKLINE_CELLS and not is_last:
+            if 0 < spark < MIN_SPARKLINE_CELLS and not is_last:
                 continue
             less = tuple(c for c in columns if c.title not in droppable[:dropped])
             if spark < SPARKLINE_CELLS:

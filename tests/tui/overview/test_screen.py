@@ -734,15 +734,15 @@ def test_held_tasks_are_never_in_a_column_that_is_dropped(held: int) -> None:
     assert ("HELD" in words([view.place_table([place], NOW, 75)[0]])) == held
 
 
-@each(("name", "last"), [("wedged", "LAST 10m"), ("postoffice", "10m")])
+@each(("name", "last"), [("wedged", "LAST 10m"), ("flowing", "10m"), ("postoffice", "10m")])
 def test_arrivals_are_shown_beside_the_columns_of_other_stores(name: str, last: str) -> None:
     """At 120 columns a place with failed and held tasks takes no column of rates from the table."""
     named = {State.PENDING: "pending", State.ACTIVE: "work", State.HELD: "held", State.DEAD: "dlq"}
     counts = {State.PENDING: 16, State.HELD: 1, State.DEAD: 12_345}
     rates, spark = Rates(0.001, 0.4), tuple(map(float, range(18)))
     place = PlaceLine(1, name, named, counts, complete=True, rates=rates, spark=spark)
-    mail = PlaceLine(2, "zgb.db", named, complete=True, fine_words=("failed",))
-    head, (row, _) = view.place_table([place, mail], NOW, 73)
+    mail = PlaceLine(2, "zgb", named, complete=True, fine_words=("failed",))
+    head, (row, _) = view.place_table([place, mail], NOW, 72)
     titles = words([head]).rstrip()
     assert "FAILED   DLQ HELD OLDEST IN/s OUT/s" in titles.replace("FAILED  DLQ", "FAILED   DLQ")
     assert titles.endswith(f"ETA {last}")
