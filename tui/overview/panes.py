@@ -438,13 +438,15 @@ class OverviewPanes:
         _, rows = self._drawn_alerts
         room, amount, picker = frame.inside(frame.alerts), len(rows), self.rows[ALERTS]
         head: tuple[Line, ...] = () if rows else (painters.no_alerts(parts),)
-        if not frame.border and 1 < room < amount:  # there is no title to say it
-            room -= 1
-            shown, more = self._shown_alerts(room, amount, focus.pane)
-            head = (((f" {shown} of {amount} alerts{more}", "muted"),),)
-        self._show_rows(parts, ALERTS, Frame("Alerts"), PaneRows(rows, head))
-        if rows and (focus.pane != ALERTS or not focus.is_chosen):
-            picker.select_key(rows[0].key)  # the most urgent one, as they come in
+        has_count = not frame.border and 1 < room < amount  # there is no title to say it
+        room -= has_count
+        for _ in range(1 + has_count):  # again, as the rows are scrolled now
+            if has_count:
+                shown, more = self._shown_alerts(room, amount, focus.pane)
+                head = (((f" {shown} of {amount} alerts{more}", "muted"),),)
+            self._show_rows(parts, ALERTS, Frame("Alerts"), PaneRows(rows, head))
+            if rows and (focus.pane != ALERTS or not focus.is_chosen):
+                picker.select_key(rows[0].key)  # the most urgent one, as they come in
         shown, more = self._shown_alerts(room, amount, focus.pane)
         count = f"{shown} of {amount}{more}" if more else f"{amount or ''}"
         picker.show_frame(Frame("Alerts", amount=count), focused=focus.pane == ALERTS)

@@ -840,6 +840,20 @@ async def test_a_small_screen_counts_the_alerts_that_it_does_not_show(empty: Pat
         await operator.step("g", "of 9, more: j ")
 
 
+async def test_the_count_of_alerts_is_of_the_rows_below_it(empty: Path) -> None:
+    """It is painted with the rows that were scrolled, not one paint later."""
+    figures = WholeQueueFigures(warnings=tuple(f"problem {number}" for number in range(9)))
+    place = disk_place(empty)._replace(queue_figures=lambda: figures)
+    async with an_operator(place, size=(40, 12), first=keys.OVERVIEW, early=True) as operator:
+        await operator.sees("6 of 9 alerts, more: j", "problem 5")
+        await operator.step("G", "4-9 of 9 alerts, more: k")
+        await operator.step("k k k", "4-9 of 9 alerts, more: k")
+        session, screen = operator.console.sessions[0], screen_of(operator)
+        session.alerts = session.alerts[:8]
+        screen.paint()
+        assert words(screen.panes.rows[ALERTS]._head).strip() == "3-8 of 8 alerts, more: k"
+
+
 async def test_the_key_of_an_alert_is_in_the_key_line_at_80_columns(empty: Path) -> None:
     """Also a key that has no room there otherwise."""
     tasks = [a_task(number, state=State.DEAD, error="busy") for number in range(12)]
