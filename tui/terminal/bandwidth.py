@@ -29,8 +29,9 @@ LINK_SHARE = 0.5
 LINK_SAMPLES, MAX_LINK_SAMPLES = 4, 10
 """Seconds to measure before the speed of the link is known, and at most so many of which it is the
 mean: those with a wait, and the one before, whose frame filled the buffers of kernel and sshd."""
-STOPPED_SECONDS = 10.0
-"""A terminal that takes nothing for so long has stopped to read (Ctrl-s); it is not slow."""
+MIN_LINK_RATE, STOPPED_SECONDS = 500.0, 30.0
+"""Bytes per second of the slowest link, and seconds without any that are a stop: a shorter one
+looks like a slow link."""
 SSH_VARIABLES = ("SSH_CONNECTION", "SSH_TTY")
 """Environment variables that sshd sets; one of them is enough."""
 PERIODS_SECONDS = (1.0, 2.0, 5.0, 10.0)
@@ -127,21 +128,32 @@ class BandwidthBudget:
         at_rest = has_rested and second.seconds < MAX_SAMPLE_SECONDS
         self._before, self._size = now, size
         self._turns += 1
+        wait, before = self._waited(), [*self._samples][-1:]
         self._samples.append(second)
-        wait = self._waited()
         self._is_blocked = wait.now >= SLOW_WAIT_SECONDS
         if wait.longest >= SLOW_WAIT_SECONDS:
             self._slow_until = now + SLOW_LINK_SECONDS
-            if wait.longest < STOPPED_SECONDS:
-                before = [sample for sample in [*self._samples][-2:-1] if not self._has_waited]
-                self._link_samples.extend((*before, second))
+            self._note_wait(second, [] if self._has_waited else before)
+        if wait.longest >= STOPPED_SECONDS:
+            self._link_samples.clear()
         self._has_waited = wait.longest >= SLOW_WAIT_SECONDS
         if at_rest:
             self._idle_samples.append(second)
         if self._is_operating():
             self._idle_samples.clear()  # always painted at 1 Hz
-        elif len(self._idle_samples) == IDLE_SAMPLES:
+        elif len(self._idle_samples) >= self._needed_samples:
             self._adjust_period()
+
+    def _note_wait(self, second: BandwidthSample, before: list[BandwidthSample]) -> None:
+        """Measure the link by a second with a wait, and by the one `before` the first wait; not by
+        those for which the console was stopped."""
+        seconds = (*(each for each in before if each.size), second)
+        self._link_samples.extend(each for each in seconds if each.seconds < MAX_SAMPLE_SECONDS)
+
+    @property
+    def _needed_samples(self) -> int:
+        """The first step is made soon: on a full link an answer waits for seconds."""
+        return RATE_SAMPLES if self._period == PERIODS_SECONDS[0] else IDLE_SAMPLES
 
     def _adjust_period(self) -> None:
         period = choose_period(self._period, sample_rate(self._idle_samples), self._budget)
@@ -157,8 +169,8 @@ class BandwidthBudget:
             self._link_samples.clear()
             return math.inf
         known = len(self._link_samples) >= LINK_SAMPLES
-        link = LINK_SHARE * sample_rate(self._link_samples) if known else math.inf
-        return min(self._limit.budget, link)
+        link = max(MIN_LINK_RATE, sample_rate(self._link_samples)) if known else math.inf
+        return min(self._limit.budget, LINK_SHARE * link)
 
     @property
     def period(self) -> float:

@@ -118,7 +118,7 @@ def test_a_fast_link_has_no_budget() -> None:
         assert line.wire.period == PERIODS_SECONDS[pace], (longest, seconds)
 
 
-@pytest.mark.parametrize(("taken", "period"), [(2000, 1.0), (1000, 2.0), (400, 5.0), (200, 10.0)])
+@pytest.mark.parametrize(("taken", "period"), [(2000, 1.0), (1000, 2.0), (500, 5.0), (9, 5.0)])
 def test_the_budget_follows_what_a_slow_link_takes(taken: int, period: float) -> None:
     """Repaints without a key use at most half of what the terminal took while output waited."""
     line = Line(only_if_slow=True)
@@ -131,18 +131,29 @@ def test_the_budget_follows_what_a_slow_link_takes(taken: int, period: float) ->
     assert line.wire.period == period
 
 
-def test_a_frame_in_the_buffers_is_no_measure_of_the_link() -> None:
-    """What kernel and sshd took at once counts with the seconds that the link needs for it, but a
-    terminal that stopped to read says nothing of the link."""
+@each(
+    ("taken", "seconds", "period"),
+    [
+        ((4000, 0, 0, 0), 1.0, 2.0),  # 1,000 bytes a second
+        ((0, 1600, 1600, 1600, 1600), 1.0, 1.0),  # 1,600: not the idle second before the wait
+        ((900, *[0] * 35, 900, 900, 900), 1.0, 1.0),
+        ((900, 2000, 2000, 2000, 2000), 3600.0, 1.0),
+    ],
+)
+def test_the_speed_of_a_slow_link_is_of_what_it_took(
+    taken: tuple[int, ...], seconds: float, period: float
+) -> None:
+    """A frame that kernel and sshd took at once counts with the seconds that the link needs for it;
+    seconds for which the terminal, or the console itself, was stopped say nothing of the link."""
     line = Line(only_if_slow=True)
-    line.seconds(1, 4000)
-    for waited in (1.0, 2.0, 3.0, 40.0, 41.0):
+    for number, size in enumerate(taken):
+        waited = float(number)
         line.wait = OutputWait(waited, waited)
         line.wire.note_key()
-        line.seconds(1, 0)
+        line.seconds(1, size, seconds if number == 1 else 1.0)
     line.wait = OutputWait()
-    line.paintings(5 * IDLE_SAMPLES, 600)
-    assert line.wire.period == 2.0  # it took 1,000 bytes a second, of which half is used
+    line.paintings(5 * IDLE_SAMPLES, 700)
+    assert line.wire.period == period
 
 
 def test_side_panes_wait_on_a_slow_link() -> None:
