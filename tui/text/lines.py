@@ -6,6 +6,7 @@ defines the style. Foreign text passes through `engine.text.safe` before it is p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import TypeAlias
 
 from rich.cells import cell_len, set_cell_size
@@ -173,23 +174,30 @@ def folded_lines(
 
 def fold_long_lines(lines: Sequence[Line], width: int, rows: int) -> list[Line]:
     """Lines in at most `rows` rows: the last run of one that is wider than `width` is folded below
-    its beginning while rows are free, and else cut."""
+    its beginning while rows are free, and else cut. Blanks at its end take no cells."""
     folded: list[Line] = []
     free = max(0, rows - len(lines))
     for line in lines:
+        if width_of(line) > width:
+            line = _without_end_blanks(line)
         text, style = line[-1] if line else ("", "")
         lead = merge_runs([*line[:-1], (" " * (len(text) - len(text.lstrip())), "")])
         room = width - width_of(lead)
         if width_of(line) <= width or not free or room < MIN_FOLDED_CELLS:
             folded.append(cut_end(line, width))
             continue
-        pieces = fold_text(text.lstrip(), room)
-        pieces[free:] = [" ".join(pieces[free:])] * bool(pieces[free:])
+        pieces = fold_text(text.lstrip(), room, most=free + 1)
         blanks = ((" " * width_of(lead), ""),)
         parts = [(*(blanks if at else lead), (one, style)) for at, one in enumerate(pieces)]
         folded += [cut_end(part, width) for part in parts]
         free -= len(pieces) - 1
     return folded
+
+
+def _without_end_blanks(line: Line) -> Line:
+    while line and not line[-1][0].strip():
+        line = line[:-1]
+    return (*line[:-1], (line[-1][0].rstrip(), line[-1][1])) if line else line
 
 
 MIN_FOLDED_CELLS = 8
@@ -201,11 +209,12 @@ def section(title: str, lines: Sequence[Line]) -> list[Line]:
     return [BLANK_LINE, part_line(title), *lines]
 
 
-def fold_text(text: str, width: int) -> list[str]:
-    """The text in pieces of at most `width` cells (at least 1), split at spaces if possible."""
+def fold_text(text: str, width: int, most: float = inf) -> list[str]:
+    """The text in pieces of at most `width` cells (at least 1), split at spaces if possible; the
+    last of `most` pieces is all that remains."""
     pieces: list[str] = []
     at, width = 0, max(1, width)
-    while at + width < len(text) or cells_of(text[at:]) > width:
+    while len(pieces) + 1 < most and (at + width < len(text) or cells_of(text[at:]) > width):
         piece = set_cell_size(text[at : at + width], width).rstrip()
         if text[at + len(piece) : at + len(piece) + 1] != " " and " " in piece.lstrip():
             piece = piece.rpartition(" ")[0]

@@ -48,6 +48,18 @@ def test_a_long_line_is_folded_where_rows_are_free(rows: int, expected: list[str
     assert max(map(width_of, folded)) <= 17
 
 
+@each(("text", "end", "expected"), [
+    ("why  empty in 30m", "  ", ["why  empty in", "     30m"]),  # a column may end in blanks
+    ("why  empty in 3m", "  ", ["why  empty in 3m"]),
+    ("why  /srv/volumes/of-the-mail/data", "", ["why  /srv/volumes/", "     of-the-mail/…"]),
+])  # fmt: skip
+def test_a_folded_text_loses_no_cell_to_blanks(text: str, end: str, expected: list[str]) -> None:
+    """Blanks at the end of a line are no text, and a path that is split gets none inside."""
+    line: Line = ((text[:5], "muted"), (text[5:], ""), (end, " "))
+    folded = fold_long_lines([line], len(expected[0]), 2)
+    assert ["".join(text for text, _ in line).rstrip() for line in folded] == expected
+
+
 FOREIGN = st.text(
     st.characters(exclude_categories=["Cs"]) | st.sampled_from("\x1b\x9b\u202e\x00\n\r\t[]漢😀")
 )
