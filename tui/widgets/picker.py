@@ -39,7 +39,7 @@ class Picker(Painted, can_focus=True):
         self.is_gone = False
         """The row under the cursor has left: there is nothing to act on."""
         self._head: tuple[Line, ...] = ()
-        self._whole_head: Sequence[Line] = ()
+        self._whole_head: tuple[Line, ...] = ()
         self._foot: tuple[Line, ...] = ()
         self._rows: tuple[Choice, ...] = ()
         self._at, self.top = 0, 0
@@ -79,8 +79,7 @@ class Picker(Painted, can_focus=True):
         before, selected_rows = self.key, self._rows[self._at : self._at + 1]
         if rests := self.rests_at_top and not self.is_active:
             self._at, selected_rows = 0, ()
-        self._whole_head, self._rows, self._foot = head, tuple(rows), tuple(foot)
-        self._fold_head()
+        self._whole_head, self._rows, self._foot = tuple(head), tuple(rows), tuple(foot)
         keys = [row.key for row in self._rows]
         at = next((keys.index(row.key) for row in selected_rows if row.key in keys), -1)
         has_left = self._ghosts and self.is_active and bool(selected_rows) and at < 0
@@ -91,6 +90,7 @@ class Picker(Painted, can_focus=True):
         self._at = self._own_line(self._at)
         if self.is_gone:
             self._rows = (*self._rows[: self._at], *selected_rows, *self._rows[self._at :])
+        self._fold_head()
         self._scroll_to_cursor()
         self._paint()
         if self.key != before and not rests:

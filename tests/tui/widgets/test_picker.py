@@ -20,6 +20,7 @@ from tests.console_places import a_memory, a_place, a_task
 from tui.groups.screen import ClustersScreen
 from tui.plan.screen import PlanScreen
 from tui.screens.rows_parts import ROW_HAS_LEFT
+from tui.text.lines import Line
 from tui.text.table import Choice
 from tui.widgets.picker import ROW_LEFT_SUFFIX, Picker
 
@@ -95,6 +96,21 @@ async def test_a_row_that_leaves_stays_until_the_cursor_moves() -> None:
                 act = picker.move if step in MOVES else partial(show, picker)
                 act(step)
             assert state_of(picker) == (rows, key, key == ""), steps
+
+
+async def test_a_row_that_has_left_has_a_line_of_its_own() -> None:
+    """The text above the rows is folded into the lines that all of them leave, so none scrolls."""
+    app = Bench()
+    async with app.run_test(size=(20, 8)):
+        picker = app.query_one(Picker)
+        head: list[Line] = [
+            (("  ", ""), ("a reason that would need more lines than are free" * 2, ""))
+        ]
+        for names in ("abcde", "abcd"):
+            picker.show_rows([Choice(name, ((f" {name}", ""),)) for name in names], head=head)
+            picker.move("last")
+            assert (picker.top, picker.line_count) == (0, 8), names
+        assert picker.is_gone
 
 
 async def test_a_row_that_left_goes_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
