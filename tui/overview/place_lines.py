@@ -360,14 +360,15 @@ def table_layout(queues: Sequence[PlaceLine], width: int) -> OverviewLayout:
     is_held = any(queue.counts.get(State.HELD) for queue in queues)
     droppable = [title for title in DROPPED_FIRST if title != "HELD" or not is_held]
     is_wide = width >= SPARKLINE_MIN_WIDTH
-    widths = tuple(range(SPARKLINE_CELLS, SHORT_SPARKLINE_CELLS - 1, -1))
-    for sparks in (widths,) * is_wide + ((0,),):
-        for dropped, spark in product(range(len(droppable) + 1), sparks):
-            is_last = droppable[dropped : dropped + 1] == ["IN/s"]
-            if 0 < spark < MIN_SPARKLINE_CELLS and not is_last:
+    cells = range(SPARKLINE_CELLS, SHORT_SPARKLINE_CELLS - 1, -1)
+    with_sparkline = [(spark, spark < SPARKLINE_CELLS) for spark in cells]
+    for shapes in (with_sparkline,) * is_wide + ([(0, False), (0, True)],):
+        for dropped, (spark, is_tight) in product(range(len(droppable) + 1), shapes):
+            drops_rates_next = droppable[dropped : dropped + 1] == ["IN/s"]
+            if 0 < spark < MIN_SPARKLINE_CELLS and not drops_rates_next:
                 continue
             less = tuple(c for c in columns if c.title not in droppable[:dropped])
-            if spark < SPARKLINE_CELLS:
+            if is_tight:
                 less = tuple(_tightened(c) for c in less)
             less = tuple(_with_words(c, queues, word) for c in less)
             room = width - MARGIN_CELLS - sum(c.width + 1 for c in less)
@@ -378,7 +379,7 @@ def table_layout(queues: Sequence[PlaceLine], width: int) -> OverviewLayout:
 
 
 def _tightened(column: PlaceColumn) -> PlaceColumn:
-    width, cell = TIGHT_CELLS.get(column.title, column[1:3])
+    width, cell = TIGHT_CELLS.get(column.title, (column.width, column.cell))
     return column._replace(width=width, cell=cell)
 
 

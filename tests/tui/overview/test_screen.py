@@ -744,10 +744,21 @@ def test_arrivals_are_shown_beside_the_columns_of_other_stores(name: str, last: 
     mail = PlaceLine(2, "zgb", named, complete=True, fine_words=("failed",))
     head, (row, _) = view.place_table([place, mail], NOW, 72)
     titles = words([head]).rstrip()
-    assert "FAILED   DLQ HELD OLDEST IN/s OUT/s" in titles.replace("FAILED  DLQ", "FAILED   DLQ")
+    assert re.search("FAILED +DLQ HELD OLDEST IN/s OUT/s", titles)
     assert titles.endswith(f"ETA {last}")
     assert {"12k", "<.01", "0.4"} <= set(words([row]).split())
     assert words([row]).rstrip()[-1] == "⠉"  # the last value is the highest
+
+
+@each("width", [40, 60, 69])
+def test_a_count_is_whole_where_a_table_without_a_course_has_cells(width: int) -> None:
+    """Columns are narrower only where one would be dropped: a count is not `23k` beside blanks."""
+    named = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
+    counts = {State.PENDING: 123_456, State.DEAD: 23_456}
+    place = PlaceLine(1, "nftban", named, counts, complete=True, rates=Rates(0.001, 1.6))
+    _, (row,) = view.place_table([place], NOW, width)
+    assert {"123456", "23456"} <= set(words([row]).split())
+    assert ("<0.01" in words([row])) == (width >= 66)
 
 
 @pytest.mark.parametrize("width", range(70, 90))
