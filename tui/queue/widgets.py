@@ -152,7 +152,7 @@ def divide_screen(
     """Divide a screen between the list, the task under its cursor, the log, graph and states.
     `rows`: of the list. `alarms`: the lock has an alarm. `facts`: rows of the whole queue.
     `details`: lines about the task. `log`: lines of the log. `folded`: more lines for the facts, if
-    the graph stays."""
+    graph and details stay."""
     width, height = size
     border = frame_border(width, height)
     room = height - FIXED_LINES - filtered
@@ -160,9 +160,9 @@ def divide_screen(
         # The list is as high as its rows, in steps: the others do not move for one more.
         listed = border + 1 + ROWS_STEP * max(1, -(-rows // ROWS_STEP))
         bars = states + facts + 2
-        graph = room - bars - max(MIN_DETAILS_LINES, details) - border
-        graph = graph if graph >= border + MIN_GRAPH_LINES else 0
-        if not graph or graph - folded >= border + MIN_GRAPH_LINES:
+        free = room - bars - max(MIN_DETAILS_LINES, details) - border
+        graph = free if free >= border + MIN_GRAPH_LINES else 0
+        if free - folded >= (border + MIN_GRAPH_LINES if graph else 0):
             bars, graph = bars + folded, max(0, graph - folded)
         lines = min(border + max(1, log), max(room - listed, (room + 1) // 4))
         return QueueFrame(

@@ -14,7 +14,7 @@ from tests.console_operator import words
 from tests.console_places import NOW
 from tests.tables import each
 from tui.queue import painters
-from tui.queue.widgets import divide_screen
+from tui.queue.widgets import FIXED_LINES, MIN_DETAILS_LINES, divide_screen
 from tui.text.lines import width_of
 
 STATES = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
@@ -65,6 +65,20 @@ def test_the_facts_of_a_queue_take_few_lines() -> None:
         )
         assert frame.states - plain.states == plain.graph - frame.graph == folded
         assert frame.graph
+
+
+@each(("states", "folded"), [(7, 4), (8, 0)])
+def test_long_facts_leave_the_details_their_lines(states: int, folded: int) -> None:
+    """On a screen without a graph the details keep their least lines, and long facts are cut."""
+    plain, frame = (
+        divide_screen(
+            Size(120, 30), states, False, 9, alarms=False, facts=4, details=6, log=9, folded=more
+        )
+        for more in (0, 4)
+    )
+    assert not plain.graph
+    assert frame.states - plain.states == folded
+    assert 30 - FIXED_LINES - frame.states - frame.border >= MIN_DETAILS_LINES
 
 
 def test_names_of_facts_are_whole() -> None:
