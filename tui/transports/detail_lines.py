@@ -70,6 +70,10 @@ def dialog_lines(label: str, text: str, style: str, width: int) -> list[Line]:
     return labelled_lines(label, text, style, width, DIALOG_LABEL_CELLS)
 
 
+NO_SUCCESS, NO_START = "? no success known", "? may be before the last hour, or not in the log"
+"""Why it is not known since when a transport fails, if all its attempts failed, or some."""
+
+
 def about_lines(
     transport: TransportHealth, limit: float, now: float, width: int, routes: MailRoutes | None
 ) -> list[Line]:
@@ -94,7 +98,8 @@ def about_lines(
         rows.append(("state", (f"{transport.health(limit).value}{share}", style)))
         if was is Health.FAILING:
             start = transport.failing_since(now)
-            why = ("? not in the last hour of the log", "unknown")
+            no_success = judged is not None and judged.share == 1.0
+            why = (NO_SUCCESS if no_success else NO_START, "unknown")
             rows.append(("since", why if start is None else (format_time_with_age(start, now), "")))
         if routes is not None:
             rows.append(("use", table.describe_use(transport.name, routes, now)))

@@ -418,16 +418,20 @@ def test_mail_that_found_no_transport_is_no_transport() -> None:
     assert "OK  0/50 failed" in words(panel)
 
 
-@each(("minutes", "since"), [
-    ([0, *[0] * CALM_MINUTES, 5, 0, 5], "since       09:38:00Z (2m ago)"),
-    ([5] * 60, "since       ? not in the last hour of the log"),
+@each(("minutes", "sent", "since"), [
+    ([0, *[0] * CALM_MINUTES, 5, 0, 5], 10, "since       09:38:00Z (2m ago)"),
+    ([5] * 60, 10, f"since       {detail_lines.NO_START}"),
+    ([], 10, f"since       {detail_lines.NO_START}"),  # of the metrics; no log
+    ([0, *[0] * CALM_MINUTES, 5, 0, 5], 0, f"since       {detail_lines.NO_SUCCESS}"),
 ])  # fmt: skip
-def test_the_details_say_since_when_a_transport_fails(minutes: list[int], since: str) -> None:
-    """Below its state; `?` if the log that was read does not have the start."""
-    failing = a_way(*[DeliveryCounts(20, 10, 10)] * 3)
+def test_the_details_say_since_when_a_transport_fails(
+    minutes: list[int], sent: int, since: str
+) -> None:
+    """Below its state; `?` with the reason if the start is not known, or no success before."""
+    failing = a_way(*[DeliveryCounts(10 + sent, sent, 10)] * 3)
     failing = failing._replace(minutes=tuple(DeliveryCounts(5, 5 - n, n) for n in minutes))
     assert since in words(detail_lines.about_lines(failing, 0.5, NOW, 80, None)).splitlines()[1]
-    assert "since" not in words(detail_lines.about_lines(failing, 0.6, NOW, 80, None))
+    assert "since" not in words(detail_lines.about_lines(failing, 1.1, NOW, 80, None))
 
 
 def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
