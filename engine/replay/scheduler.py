@@ -320,13 +320,14 @@ def check_stop_rules(course: ReplayState, pending: int | None = None) -> tuple[S
         again = f"{mark} came back" + (f" {times} times" if times > 1 else "")
         why, short = again if mark and times >= stops.same else "", f"{mark or 'same'} {times}"
         states.append(StopRuleState("same", words, f"{short}/{stops.same:,}", why))
-    if stops.share is not None:
+    if stops.share is not None and stops.share < 1:  # no more than all can fail
         states.append(_share(course, stops.share, stops.last))
     if stops.pending is not None:
         over = pending is not None and pending > stops.pending
-        words = f"pending {'?' if pending is None else f'{pending:,}'} of {stops.pending:,}"
-        why = f"{pending:,} tasks pending, limit {stops.pending:,}" if over else ""
-        states.append(StopRuleState("pending", words, words.replace(" of ", "/"), why))
+        number = "?" if pending is None else f"{pending:,}"
+        words, short = f"pending {number}, {stops.pending:,} allowed", f"pend {number}"
+        why = f"{number} tasks pending, limit {stops.pending:,}" if over else ""
+        states.append(StopRuleState("pending", words, f"{short}/{stops.pending + 1:,}", why))
     return tuple(states)
 
 

@@ -94,9 +94,8 @@ def operation_view(
     work: RunningOperation, states: Mapping[State, str], now: float
 ) -> OperationView:
     """The operation now, in epoch seconds UTC."""
-    progress = work.progress
+    progress, report = work.progress, work.report
     view = _direct_view(work, now) if progress is None else replay_view(progress, states)
-    report = work.report
     if report is None:
         return view
     reasons = view.reasons if report.is_exact else (*view.reasons, (requests_text(report), "warn"))
@@ -118,10 +117,9 @@ def _with_report(
         *(TaskProgress(0.0, i, "" if tasks else done, "") for i in report.done),
     ]
     unsent = "not sent: "
-    more = [each for each in more if each.id not in known and not each.detail.startswith(unsent)]
-    listed = [*tasks, *(each for each in more if each.result)]
+    more = [t for t in more if t.result and t.id not in known and not t.detail.startswith(unsent)]
     order = {"failed": 0, "refused": 0, done: 3}
-    return tuple(sorted(listed, key=lambda task: order.get(task.result, 1 + (not task.is_problem))))
+    return tuple(sorted((*tasks, *more), key=lambda t: order.get(t.result, 1 + (not t.is_problem))))
 
 
 def replay_view(now: ReplayProgress, states: Mapping[State, str]) -> OperationView:
@@ -278,10 +276,6 @@ def counts_line(view: OperationView, width: int) -> Line:
 # Steps of a replay
 
 
-STEP_CELLS = 60
-"""Cells of the line of a step before its stop rules."""
-
-
 class _Step(NamedTuple):
     name: str
     sent: int
@@ -296,10 +290,6 @@ def step_lines(now: ReplayProgress, width: int) -> list[Line]:
     """One line for each canary and one for the rest, with the state of the stop rules."""
     steps = _steps(now)
     current = next((at for at, step in enumerate(steps) if step.ended is None), len(steps) - 1)
-    rules = ", ".join(rule.why or rule.words for rule in now.rules)
-    if len(rules) > width - STEP_CELLS and not any(rule.why for rule in now.rules):
-        rules = ", ".join(rule.short for rule in now.rules)
-    rules = now.stopped or rules or "none: errors do not stop it"
 
     def state(at: int) -> Run:
         if at != current:
@@ -311,29 +301,23 @@ def step_lines(now: ReplayProgress, width: int) -> list[Line]:
         is_paused = now.phase in (Phase.PAUSED, Phase.ASKING)
         return (" PAUSED", "warn") if is_paused else (" RUNNING", "ok")
 
+    def sent(at: int) -> Run:
+        return f"{steps[at].sent:,}/{steps[at].size:,}", ""
+
     def rule(at: int) -> Run:
-        is_over = now.is_over and not now.stopped and not now.unsent
-        passed = at < current or (at == current and is_over)
-        return " passed" if passed else f" {safe_line(rules)}" if at == current else "", "muted"
+        return " passed" if at < current else f" {rules[0]}" if at == current else "", "muted"
 
     def time(at: int) -> Run:
         began, until = steps[at].began, steps[at].ended or now.now
         return ("-", "muted") if began is None else (format_seconds(until - began), "")
 
     def skipped(at: int) -> Run:
-        # They leave the size of the last step.
-        return _amount(now.skipped if at == len(steps) - 1 else 0, "warn")
+        return _amount(now.skipped if at == len(steps) - 1 else 0, "warn")  # not in its size
 
     table = Table[int](
         (
             Column("STEP", 8, lambda at: (f"{at + 1} {steps[at].name}", "")),
-            Column(
-                "SENT",
-                7,
-                lambda at: (f"{steps[at].sent:,}/{steps[at].size:,}", ""),
-                right=True,
-                most=21,
-            ),
+            Column("SENT", 7, sent, right=True, most=21),
             Column(" STATE", 9, state),
             Column("TIME", 6, time, right=True),
             Column("DONE", 6, lambda at: _amount(steps[at].done, ""), right=True, most=10),
@@ -342,9 +326,25 @@ def step_lines(now: ReplayProgress, width: int) -> list[Line]:
             Column(" STOP RULE", 0, rule, grows=REST),
         ),
         gaps=(1,),
+    ).fitted(range(len(steps)), width)
+    room = table.columns[-1].width - 1
+    rules = _stop_rules(now, room)
+    lines = [table.titles(width), *(table.line(at, width) for at in range(len(steps)))]
+    more = [cut_line(((" " * (width - room) + text, "muted"),), width) for text in rules[1:]]
+    return [*lines[: current + 2], *more, *lines[current + 2 :]]
+
+
+def _stop_rules(now: ReplayProgress, room: int) -> list[str]:
+    """The state of the stop rules, in one line if `room` cells hold it, else each in its own."""
+    if now.is_over and not now.stopped and not now.unsent:
+        return ["passed"]
+    words = ", ".join(rule.why or rule.words for rule in now.rules)
+    brief = [safe_line(rule.short) for rule in now.rules]
+    if now.stopped or len(words) <= room or any(rule.why for rule in now.rules):
+        return [safe_line(now.stopped or words or "none: errors do not stop it")]
+    return (
+        brief if room >= len("STOP RULE") and len(", ".join(brief)) > room else [", ".join(brief)]
     )
-    head, lines = table.lines(range(len(steps)), width)
-    return [head, *lines]
 
 
 def _amount(number: int, style: str) -> Run:

@@ -141,6 +141,15 @@ def test_too_large_a_share_of_failures_stops_it(planned: int, outcomes: str, sto
     assert bool(rule.why) is isinstance(step(course), StopReason) is stops
 
 
+def test_each_stop_rule_has_the_number_that_stops_the_replay() -> None:
+    """Two stop it at two, three of twenty failures at more than a tenth, 501 at more than 500; all
+    of twenty failures are never more than all, so that is no rule."""
+    stops = StopRules(same=2, share=0.1, last=20, pending=500)
+    short = [rule.short for rule in scheduler.check_stop_rules(begun(stops=stops), 500)]
+    assert short == ["same 0/2", "fail 0/3", "pend 500/501"]
+    assert not scheduler.check_stop_rules(begun(stops=StopRules(same=None, share=1.0)))
+
+
 def test_a_stopped_replay_sends_nothing() -> None:
     """It waits for outcomes of sent tasks, and is over when none is open."""
     course = past_canaries().with_sent(2, 0, NOW).with_stop("why").with_stop("why not")

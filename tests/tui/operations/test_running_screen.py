@@ -355,16 +355,27 @@ def test_a_step_shows_what_stopped_it() -> None:
     assert words(view.step_lines(progress, 120)[1:2]).rstrip().endswith("0  canary of 1 failed")
 
 
-@pytest.mark.parametrize(("width", "rules"), [
-    (80, "F-6C57 1/2, fail 1/3"),
-    (120, "F-6C57 1 of 2, failed 1 of the last 2, 10% of 20 allowed"),
+@pytest.mark.parametrize(("width", "planned", "pending", "rules"), [
+    (80, 99, None, ["F-6C57 1/2, fail 1/3"]),
+    (80, 99, 900, ["F-6C57 1/2", "fail 1/3", "pend 900/1,001"]),
+    (80, 100_000, None, ["F-6C57 1/2", "fail 1/3"]),
+    (120, 99, None, ["F-6C57 1 of 2, failed 1 of the last 2, 10% of 20 allowed"]),
+    (120, 99, 900, ["F-6C57 1/2, fail 1/3, pend 900/1,001"]),
+    (170, 99, 900, ["F-6C57 1 of 2, failed 1 of the last 2, 10% of 20 allowed, "
+                    "pending 900, 1,000 allowed"]),
 ])  # fmt: skip
-def test_both_stop_rules_of_a_running_replay_are_whole(width: int, rules: str) -> None:
-    """At 80 columns each is what it counts and the number that stops the replay."""
-    state = ReplayState(ReplayPace(stops=StopRules(same=2, share=0.1, last=20)), 99, NOW)
+def test_the_stop_rules_of_a_running_replay_are_whole(
+    width: int, planned: int, pending: int | None, rules: list[str]
+) -> None:
+    """Where they are too long for one line, each is what it counts and the number that stops the
+    replay, below each other if need be."""
+    stops = StopRules(same=2, share=0.1, last=20, pending=pending and 1000)
+    state = ReplayState(ReplayPace(stops=stops), planned, NOW)
     state = state._replace(recent=(True, False), repeated_errors={"F-6C57": 1})
-    progress = ReplayProgress(Phase.SENDING, planned=99, rules=check_stop_rules(state))
-    assert words(view.step_lines(progress, width)[1:]).endswith(f" {rules}")
+    rule_states = check_stop_rules(state, pending)
+    progress = ReplayProgress(Phase.SENDING, planned=planned, rules=rule_states)
+    head, *lines = words(view.step_lines(progress, width)).splitlines()
+    assert [line[head.index("STOP RULE") :].rstrip() for line in lines] == rules
 
 
 def test_a_result_has_its_true_duration() -> None:
