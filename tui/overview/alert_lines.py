@@ -91,7 +91,7 @@ _NEXT: Mapping[Where, tuple[str, str, str]] = {
 
 _BY_ERROR = ("c", "clusters", "groups these tasks by error, still happening or not")
 _NEXT_OF_KIND: Mapping[AlertKind, tuple[str, str, str]] = {
-    AlertKind.UNREADABLE: ("r", "re-read", "reads it again; mount, move back or start it first"),
+    AlertKind.UNREADABLE: ("r", "re-read", "re-reads the place; first mount, restore or start it"),
     AlertKind.DEAD: _BY_ERROR,
     AlertKind.GROWING: _BY_ERROR,
     AlertKind.UNHEALTHY: ("Enter", "destination", "opens it; O there probes it, S blocks it"),

@@ -947,9 +947,11 @@ async def test_the_reason_why_a_place_cannot_be_read_is_whole_in_one_pane() -> N
         folded = [f"? cannot be read: {first}", second]
         shown = table_of(operator)._lines
         await operator.until(lambda: [words([line]).strip() for line in shown()] == folded)
-        await operator.sees("r reads it again; mount, move back or start it first")
+        await operator.sees("r re-reads the place; first mount, restore or start it")
         rows = screen_of(operator).panes.rows
         assert {words(rows[name]._head) for name in ("clusters", "transports")} == {"  ?"}
+        await operator.pilot.resize_terminal(80, 24)
+        await operator.sees("r re-reads the place; first mount, restore or start it")
 
 
 async def test_a_pane_without_the_cursor_shows_its_first_rows_and_counts_the_others(
