@@ -116,7 +116,9 @@ class RecordedHistory:
         flow = FlowHistory(has_flow=False)
         for sample in self._whole_samples(when - HISTORY_SECONDS, when):
             flow.add(sample.when, 0, 0, sample.counts)
-            flow.note_worker(sample.when, None if is_stalled(1, sample.alerts) else 0)
+            tokens = () if isinstance(sample.tokens, str) else sample.tokens
+            is_stopped = is_stalled(1, sample.alerts) or any(one.paused for one in tokens)
+            flow.note_worker_state(sample.when, is_stopped=is_stopped)
         return flow
 
     def samples_until(self, when: float) -> list[Sample]:

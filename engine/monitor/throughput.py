@@ -159,10 +159,12 @@ class FlowHistory:
         """When a task was last seen to begin or to be done, epoch seconds UTC; None: never."""
         self._samples: list[Sample] = []
         self._earlier: Sequence[Sample] = ()
-        self.rates_begin = -inf
-        """When the first sample after a long gap was taken, or the worker started after a stop."""
+        self._gap_ended = -inf
+        """When the first sample after a long gap was taken."""
         self._started = -inf
-        self._worker: int | None = 0
+        """When a worker was started here, or tasks could leave again after a stop."""
+        self._stopped_since: float | None = None
+        self._own_worker: int | None = None
         self._last_totals = (0, 0)
         self._failed: int | None = None
         """The last total of failed tasks that were removed."""
@@ -195,7 +197,7 @@ class FlowHistory:
         before = self._samples[-1] if self._samples else None
         if before is not None and now < before.when:
             self._samples, before, self.last_ran = [], None, None
-            self.rates_begin = self._started = -inf
+            self._gap_ended = self._started = -inf
             self._means.clear()
         if before is None:
             failed_removed = None if failed is None else self._failed_removed
@@ -233,12 +235,24 @@ class FlowHistory:
             del self._samples[: old - 1]
             self._means.clear()  # once a minute: most cells are no longer shown
 
-    def note_worker(self, now: float, worker: int | None) -> None:
-        """Note the worker: the PID of one that was started here, 0 if another may run, None if none
-        can. Rates and trend are then of the time since its start, not of the stop before it."""
-        before, self._worker = self._worker, worker
-        if worker is not None and (before is None or worker not in (0, before)):
-            self.rates_begin = self._started = now
+    @property
+    def rates_begin(self) -> float:
+        """The start of the time that output and trend are of, epoch seconds UTC: the last of the
+        end of a gap and the end of a stop. No sample before it is in them."""
+        return max(self._gap_ended, self._started)
+
+    def note_worker_state(
+        self, now: float, *, is_stopped: bool, own_worker: int | None = None
+    ) -> None:
+        """Note whether it is known that no task can leave, and the PID of a worker that was started
+        here. Output and trend begin again with each such worker, and after a stop, unless it was
+        so short that it may be the pause between two runs of a timer."""
+        since = self._stopped_since
+        has_ended = since is not None and not is_stopped and now - since > RATE_WINDOW_SECONDS
+        if has_ended or own_worker not in (None, self._own_worker):
+            self._started = now
+        self._stopped_since = (now if since is None else since) if is_stopped else None
+        self._own_worker = own_worker
 
     def _died_total(self, died: int | None) -> int | None:
         before, self._died = self._died, died
@@ -262,7 +276,7 @@ class FlowHistory:
             return
         last = known[-1]
         if first.when - last.when > MAX_GAP_SECONDS:
-            self.rates_begin = max(self.rates_begin, first.when)
+            self._gap_ended = first.when
         grown = count_unfinished(first.counts) - count_unfinished(last.counts)
         added, removed = last.added + max(0, grown), last.removed + max(0, -grown)
         self._samples[:0] = [
@@ -270,24 +284,29 @@ class FlowHistory:
         ]
         self._means.clear()
 
-    def _since(self, start: float, *, across_gap: bool = False) -> list[Sample]:
-        """Return the samples from the last one at or before `start` on, but none before a gap."""
-        start = start if across_gap else max(start, self.rates_begin)
-        first = bisect_right(self._samples, start, key=attrgetter("when"))
-        return self._samples[max(0, first - 1) :]
+    def _since(self, start: float, begin: float | None = None) -> list[Sample]:
+        """Return the samples from the last one at or before `start` on, but none before `begin`,
+        which is `rates_begin` if not given; always the latest sample."""
+        begin = self.rates_begin if begin is None else begin
+        first = bisect_right(self._samples, start, key=attrgetter("when")) - 1
+        first = max(first, bisect_left(self._samples, begin, key=attrgetter("when")), 0)
+        return self._samples[first:] or self._samples[-1:]
 
     def _fresh(self, now: float, over: float) -> bool:
         return bool(self._samples) and now - self._samples[-1].when <= over
 
     def rates(self, now: float, over: float = RATE_WINDOW_SECONDS) -> Rates | None:
         """Return tasks added and removed per second over a window; None until there is enough
-        data."""
-        samples = self._since(now - over)
-        if not self._fresh(now, over) or samples[-1].when - samples[0].when < MIN_RATE_SECONDS:
+        data. Tasks come without a worker: only those removed are of the time since its start."""
+        if not self._fresh(now, over):
             return None
-        first, last = samples[0], samples[-1]
-        seconds = last.when - first.when
-        return Rates((last.added - first.added) / seconds, (last.removed - first.removed) / seconds)
+        came, left = self._since(now - over, self._gap_ended)[0], self._since(now - over)[0]
+        last = self._samples[-1]
+        seconds = last.when - left.when
+        if seconds < (MIN_RATE_SECONDS if left is came else MIN_TREND_SECONDS):
+            return None
+        inward = (last.added - came.added) / (last.when - came.when)
+        return Rates(inward, (last.removed - left.removed) / seconds)
 
     def drain(self, now: float) -> Drain:
         """Estimate the time until the backlog is empty from its slope. It grows if there are more
@@ -307,8 +326,9 @@ class FlowHistory:
             return Drain(Trend.EMPTY)
         seconds = samples[-1].when - samples[0].when
         if seconds < MIN_TREND_SECONDS:
-            is_new = now - self._started <= TREND_WINDOW_SECONDS
-            why = f"started {format_duration(now - self._started)} ago" if is_new else ""
+            age = now - self._started
+            is_new = age <= TREND_WINDOW_SECONDS and self._started >= self._gap_ended
+            why = f"rates since {format_duration(age)} ago" if is_new else ""
             return Drain(Trend.UNKNOWN, unknown=why)
         slope = 0.0
         if samples[0].counts is not samples[-1].counts:  # `add` shares those that stayed the same
@@ -397,15 +417,14 @@ class FlowHistory:
             return None, None, None, None
         last, backlog = inside[-1], sum(one.waiting for one in inside) / len(inside)
         minute_before = bisect_right(times, last.when - RATE_WINDOW_SECONDS) - 1
-        first = self._samples[max(0, min(start - 1, minute_before))]
-        if first.when < self.rates_begin <= last.when:
-            first = self._samples[bisect_left(times, self.rates_begin)]
-        if (seconds := last.when - first.when) <= 0:
-            return None, None, None, backlog
+        first = max(0, min(start - 1, minute_before))
+        cuts = [bisect_left(times, begin) for begin in (self._gap_ended, self.rates_begin)]
+        came, left = (self._samples[max(first, cut) if cut < end else first] for cut in cuts)
+        seconds = last.when - left.when
         return (
-            (last.added - first.added) / seconds,
-            (last.removed - first.removed) / seconds,
-            _died(first, last),
+            (last.added - came.added) / (last.when - came.when) if came is not last else None,
+            (last.removed - left.removed) / seconds if seconds else None,
+            _died(left, last) if seconds else None,
             backlog,
         )
 
@@ -417,11 +436,11 @@ class FlowHistory:
         return _died(samples[0], samples[-1])
 
     def growth(self, state: State, now: float, over: float = HISTORY_SECONDS) -> Growth | None:
-        """Return the growth of a state with the seconds that were measured; of a backlog since the
-        worker started."""
-        start = now - over if state is State.DEAD else max(now - over, self._started)
+        """Return the growth of a state with the seconds that were measured; of a backlog since a
+        stop ended."""
         # Counts at both ends of a gap are known; their difference is no rate of the last minute.
-        samples = self._since(start, across_gap=over > RATE_WINDOW_SECONDS)
+        whole = -inf if state is State.DEAD else self._started
+        samples = self._since(now - over, whole if over > RATE_WINDOW_SECONDS else None)
         if not self._fresh(now, over) or len(samples) < 2:
             return None
         first, last = samples[0], samples[-1]

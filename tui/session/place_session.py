@@ -359,7 +359,8 @@ class PlaceSession:
                 if self._identity and found != self._identity:
                     self._keep_running(self._restart_flow())
                 self._identity = found
-            _note_worker(self)
+            _note_free_lock(self)
+            self.note_worker(self.clock())
             if self.worker.has_ended:
                 self.messages.append(await asyncio.to_thread(self.worker.describe_end))
             _add_counts(self)
@@ -435,12 +436,18 @@ class PlaceSession:
         return figures.workers_unknown or MISSING_WORKER
 
     def note_worker(self, now: float) -> None:
-        """Note for the trend whether tasks may leave now."""
-        server, tokens = self.readings.queue_figures.server, self.readings.tokens
-        is_stopped = server is not None and server.is_running is False
+        """Note for the trend if it is known that no task can leave now; a worker that is not seen
+        may run elsewhere, or a timer may start it."""
+        figures, lock, tokens = (
+            self.readings.queue_figures,
+            self.readings.lock,
+            self.readings.tokens,
+        )
+        is_stopped = figures.server is not None and figures.server.is_running is False
+        is_stopped |= figures.has_worker is False
+        is_stopped |= lock is not None and lock.verdict in (Verdict.STUCK, Verdict.STALE)
         is_stopped |= not isinstance(tokens, str) and any(one.paused for one in tokens)
-        is_stopped |= bool(self._missing_worker(now))
-        self.flow.note_worker(now, None if is_stopped else self.worker.pid or 0)
+        self.flow.note_worker_state(now, is_stopped=is_stopped, own_worker=self.worker.pid)
 
     async def _follow_backlog(self) -> None:
         time, due, earliest = asyncio.get_running_loop().time, 0.0, 0.0
@@ -941,7 +948,7 @@ def seen_destinations(session: PlaceSession) -> tuple[SeenDestination, ...]:
     return session.joined[2]
 
 
-def _note_worker(session: PlaceSession) -> None:
+def _note_free_lock(session: PlaceSession) -> None:
     ran = session.flow.last_ran
     has_run = ran is not None and 0 <= session.clock() - ran <= RATE_WINDOW_SECONDS
     is_free = session.readings.is_without_worker and session.worker.pid is None
@@ -949,7 +956,6 @@ def _note_worker(session: PlaceSession) -> None:
         session.free_since = None
     elif session.free_since is None:
         session.free_since = session.clock()
-    session.note_worker(session.clock())
 
 
 def _add_counts(session: PlaceSession) -> None:

@@ -182,11 +182,11 @@ def test_a_recorded_trend_begins_when_the_worker_starts() -> None:
     moments = []
     for seconds in range(-110, 10, 10):
         stopped = seconds < -40
-        waiting = 100 + 2 * seconds if stopped else -seconds
+        waiting = 130 + seconds if stopped else -2 * seconds
         counts, alerts = {State.PENDING: waiting + 20}, (idle,) if stopped else ()
         moments.append(moment(seconds, counts=counts, alerts=alerts))
     flow = RecordedHistory(moments, "x").flow_until(NOW)
-    assert flow.drain(NOW).seconds == pytest.approx(20, abs=0.1)
+    assert flow.drain(NOW).seconds == pytest.approx(10, abs=0.1)
 
 
 def test_rates_come_from_the_samples_before() -> None:

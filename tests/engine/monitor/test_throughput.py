@@ -95,16 +95,56 @@ def test_the_trend_begins_when_the_worker_starts(worker: int) -> None:
     flow, came, left = FlowHistory(), 0, 0
     for second in range(141):
         came, left = came + 1, left + 4 * (second > 100)
-        flow.note_worker(NOW + second, None if second < 101 else worker)
+        own_worker = worker if worker and second > 100 else None
+        flow.note_worker_state(NOW + second, is_stopped=second < 101, own_worker=own_worker)
         flow.add(NOW + second, came, left, {State.PENDING: 100 + came - left, State.DEAD: second})
         if second == 105:
-            assert flow.drain(NOW + second) == Drain(Trend.UNKNOWN, unknown="started 4s ago")
+            assert flow.drain(NOW + second) == Drain(Trend.UNKNOWN, unknown="rates since 4s ago")
     now, waiting = NOW + 140, 100 + came - left
     assert flow.rates(now) == pytest.approx((1, 4), abs=0.1)
     drain, growth = flow.drain(now), flow.growth(State.PENDING, now)
     assert drain.seconds == pytest.approx(waiting / 3, rel=0.1)
     assert growth is not None and growth.tasks == pytest.approx(-120, abs=5)
     assert flow.growth(State.DEAD, now) == (140, 140)
+
+
+def test_tasks_that_came_before_the_worker_started_are_in_the_rate_of_arrivals() -> None:
+    """Only output begins with a worker, and a few seconds of it are no rate."""
+    flow = FlowHistory()
+    for second in range(116):
+        came, left = 60 * (second >= 80), 4 * max(0, second - 100)
+        flow.note_worker_state(NOW + second, is_stopped=second < 101)
+        flow.add(NOW + second, came, left, {State.PENDING: 200 + came - left})
+        if second == 105:
+            assert flow.rates(NOW + second) is None
+    assert flow.rates(NOW + 115) == (1, 4)
+    assert flow.series(NOW + 115, 600, 600).inward[-1] == pytest.approx(1)
+    assert flow.series(NOW + 115, 600, 600).outward[-1] == pytest.approx(4)
+
+
+@pytest.mark.parametrize("worker", [None, 4711])
+def test_the_pause_between_two_runs_of_a_timer_is_no_stop(worker: int | None) -> None:
+    """A worker of two seconds each minute has one rate, not one of each run."""
+    flow = FlowHistory()
+    for second in range(300):
+        flow.note_worker_state(NOW + second, is_stopped=second % 60 > 1)
+        flow.add(NOW + second, 0, 5 * (second // 60), {State.PENDING: 90 - 5 * (second // 60)})
+    assert flow.rates_begin < NOW
+    flow.note_worker_state(NOW + 300, is_stopped=False, own_worker=worker)
+    assert (flow.rates_begin == NOW + 300) is bool(worker)
+
+
+def test_samples_from_before_an_outage_are_not_in_the_trend() -> None:
+    """A server that was down had no counts: the first one after it is where the output begins."""
+    flow = FlowHistory()
+    flow.add(NOW, 0, 0, {State.PENDING: 40})
+    flow.note_worker_state(NOW, is_stopped=True)
+    flow.note_worker_state(NOW + 90, is_stopped=False)
+    for second in range(91, 111):
+        left = 2 * (second - 91)
+        flow.add(NOW + second, 200, left, {State.PENDING: 240 - left})
+    drain = flow.drain(NOW + 110)
+    assert drain.seconds == pytest.approx(101, abs=1)
 
 
 @pytest.mark.parametrize("every", [12, 15, 30])

@@ -26,6 +26,7 @@ from tests.console_places import (
 from tui.session.place_session import PlaceSession
 
 HOUR_AGO = RunTimes(NOW - 3600, 5.0)
+HELD = a_stuck_lock()._replace(verdict=Verdict.HELD)
 
 
 @pytest.mark.parametrize(
@@ -71,16 +72,48 @@ async def test_a_worker_that_was_started_gives_an_eta_of_its_own(tmp_path: Path)
     """The tasks that came while the lock was stuck are not in its trend."""
     make_spool(tmp_path, some_tasks())
     session = PlaceSession(disk_place(tmp_path), Clock())
-    held = a_stuck_lock()._replace(verdict=Verdict.HELD)
     try:
         for second in range(-90, 1):
-            lock = held if second > -20 else a_stuck_lock()
+            lock = HELD if second > -20 else a_stuck_lock()
             session.readings = PlaceReadings(lock=lock, runs=RunTimes(NOW, 5.0))
             session.note_worker(NOW + second)
             left = 4 * max(0, 20 + second)
             counts = {State.PENDING: 200 + second - left}
             session.flow.add(NOW + second, 90 + second, left, counts)
         assert session.estimate_drain(NOW).seconds == pytest.approx(40, rel=0.1)
+    finally:
+        await asyncio.wait_for(session.close(keep_worker=False), 5)
+
+
+@pytest.mark.parametrize(
+    ("between", "running"),
+    [
+        (PlaceReadings(), PlaceReadings()),
+        (PlaceReadings(queue_figures=WholeQueueFigures(workers_unknown="of others")),) * 2,
+        (
+            PlaceReadings(lock=free(), runs=RunTimes(None, None)),
+            PlaceReadings(lock=HELD, runs=RunTimes(None, None)),
+        ),
+    ],
+)
+async def test_a_worker_that_is_not_seen_is_not_stopped(
+    tmp_path: Path, between: PlaceReadings, running: PlaceReadings
+) -> None:
+    """One task each 150 seconds is a rate, not a worker that starts with each of them."""
+    make_spool(tmp_path, some_tasks())
+    place = disk_place(tmp_path)._replace(has_leases=between.lock is None)
+    session, left = PlaceSession(place, Clock()), 0
+    try:
+        session.has_readings = True
+        for second in range(-600, 1):
+            active = second % 150 in (140, 141)
+            left += second % 150 == 142
+            session.readings = running if active else between
+            session.note_worker(NOW + second)
+            counts = {State.PENDING: 20 - left - active, State.ACTIVE: int(active)}
+            session.flow.add(NOW + second, 0, left, counts)
+            rates = session.flow.rates(NOW + second)
+            assert second < -590 or (rates is not None and rates.outward < 0.02)
     finally:
         await asyncio.wait_for(session.close(keep_worker=False), 5)
 
