@@ -152,8 +152,9 @@ def count_unfinished(counts: Mapping[State, int]) -> int:
 class FlowHistory:
     """History of one queue, at most one sample per half second."""
 
-    def __init__(self, *, has_flow: bool = True) -> None:
-        """`has_flow`: tasks added and removed are counted; a recording has only the states."""
+    def __init__(self, *, has_flow: bool = True, own_worker: int | None = None) -> None:
+        """`has_flow`: tasks added and removed are counted; a recording has only the states.
+        `own_worker`: as in `note_worker_state`, of one that runs already."""
         self._has_flow = has_flow
         self.last_ran: float | None = None
         """When a task was last seen to begin or to be done, epoch seconds UTC; None: never."""
@@ -164,7 +165,7 @@ class FlowHistory:
         self._started = -inf
         """When a worker was started here, or tasks could leave again after a stop."""
         self._stopped_since: float | None = None
-        self._own_worker: int | None = None
+        self._own_worker = own_worker
         self._last_totals = (0, 0)
         self._failed: int | None = None
         """The last total of failed tasks that were removed."""
@@ -260,10 +261,10 @@ class FlowHistory:
             self._died_since += _more(before, died)
         return None if died is None else self._died_since
 
-    def precede(self, earlier: Sequence[Sample]) -> None:
+    def precede(self, earlier: Sequence[Sample], rates_begin: float) -> None:
         """Put recorded samples before the history: a console that was just opened knows the last
-        ten minutes, as far as something recorded them."""
-        self._earlier = earlier
+        ten minutes, as far as something recorded them, and when a stop in them ended."""
+        self._earlier, self._started = earlier, max(self._started, rates_begin)
         self._join()
 
     def _join(self) -> None:

@@ -374,7 +374,7 @@ class PlaceSession:
     async def _restart_flow(self) -> None:
         """Other folders are where its tasks were, by a mount or a rename: what is there now has not
         come. Rates begin again once all of it was read."""
-        self.is_replaced, self.flow = True, FlowHistory()
+        self.is_replaced, self.flow = True, FlowHistory(own_worker=self.worker.pid)
         await self.inspector.scan_now()
         self.is_replaced = False
         self.count_samples.clear()
@@ -721,7 +721,7 @@ class PlaceSession:
         try:
             history = await self.recorded_history(now - HISTORY_SECONDS, now)
             self.recorded_flow = history.flow_until(now)
-            self.flow.precede(history.samples_until(now))
+            self.flow.precede(history.samples_until(now), self.recorded_flow.rates_begin)
             (self.recorded_output,) = history.series(now, HISTORY_SECONDS, 1).outward
         except (UnreadableRecording, Unavailable):
             return  # start without recorded data

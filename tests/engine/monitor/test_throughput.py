@@ -1,5 +1,7 @@
 """What a queue did lately: rates, drain, sparkline and growth, each from counts and a clock."""
 
+from math import inf
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,11 +59,11 @@ def test_a_recording_before_the_first_sample_fills_the_history(is_recorded_first
     for gap, grown, rates, cells in ((0, 60, Rates(2, 1), 10), (140, 46, None, 8)):
         flow = FlowHistory()
         if is_recorded_first:
-            flow.precede(recorded)
+            flow.precede(recorded, -inf)
         flow.add(NOW + gap, 9, 4, {State.PENDING: 700, State.DEAD: 58})
         flow.add(NOW + gap + 1, 11, 5, {State.PENDING: 701, State.DEAD: 58})
         if not is_recorded_first:
-            flow.precede(recorded)
+            flow.precede(recorded, -inf)
         growth = flow.growth(State.DEAD, NOW + gap + 1)
         assert growth is not None
         assert growth.tasks == grown
@@ -73,10 +75,23 @@ def test_a_recording_before_the_first_sample_fills_the_history(is_recorded_first
         assert last.inward[-1] == pytest.approx(2, abs=0.2)
         assert flow.drain(NOW + gap + 1).trend is (Trend.GROWING if rates else Trend.UNKNOWN)
     flow = FlowHistory()
-    flow.precede([Sample(NOW - 10, 5, 1, {State.PENDING: 3})])
+    flow.precede([Sample(NOW - 10, 5, 1, {State.PENDING: 3})], -inf)
     flow.add(NOW, 7, 2, {State.PENDING: 5})
     growth = flow.growth(State.PENDING, NOW)
     assert growth is not None and growth.tasks == 2
+
+
+def test_a_stop_in_the_recording_is_not_in_the_trend() -> None:
+    """A console that is opened after a worker started has the trend since then."""
+    recorded = [Sample(NOW + n, n, 0, {State.PENDING: 300 + n}) for n in range(-120, -50, 10)]
+    recorded += [Sample(NOW + n, n, 4 * (n + 60), {State.PENDING: 60 - 3 * n}) for n in (-50, -40)]
+    flow = FlowHistory()
+    flow.precede(recorded, NOW - 60)
+    for second in range(-35, 1):
+        flow.add(NOW + second, second + 35, 4 * (second + 35), {State.PENDING: 60 - 3 * second})
+    assert flow.drain(NOW).seconds == pytest.approx(20, abs=1)
+    rates = flow.rates(NOW)
+    assert rates is not None and rates.outward == pytest.approx(4, abs=0.1)
 
 
 def test_an_output_that_ended_makes_no_eta() -> None:
@@ -132,6 +147,15 @@ def test_the_pause_between_two_runs_of_a_timer_is_no_stop(worker: int | None) ->
     assert flow.rates_begin < NOW
     flow.note_worker_state(NOW + 300, is_stopped=False, own_worker=worker)
     assert (flow.rates_begin == NOW + 300) is bool(worker)
+
+
+def test_a_history_of_other_folders_does_not_begin_with_a_running_worker() -> None:
+    """After a mount the worker that was started here runs on: only another one is a start."""
+    flow = FlowHistory(own_worker=4711)
+    flow.note_worker_state(NOW, is_stopped=False, own_worker=4711)
+    assert flow.rates_begin < NOW
+    flow.note_worker_state(NOW, is_stopped=False, own_worker=4712)
+    assert flow.rates_begin == NOW
 
 
 def test_samples_from_before_an_outage_are_not_in_the_trend() -> None:

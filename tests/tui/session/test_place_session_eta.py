@@ -118,6 +118,18 @@ async def test_a_worker_that_is_not_seen_is_not_stopped(
         await asyncio.wait_for(session.close(keep_worker=False), 5)
 
 
+async def test_a_running_worker_does_not_start_again_where_folders_are_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a mount the rates of a worker that was started here before are of all that is seen."""
+    async with an_operator(a_place(a_memory([]))) as operator:
+        (session,) = operator.console.sessions
+        monkeypatch.setattr(type(session.worker), "pid", property(lambda _: 4711))
+        await session._restart_flow()
+        session.note_worker(NOW)
+        assert session.flow.rates_begin < NOW
+
+
 async def test_a_backlog_that_was_just_emptied_needs_no_time() -> None:
     """The ETA is that of the tasks counted now, not of those a second ago."""
     async with an_operator(a_place(a_memory([]))) as operator:
