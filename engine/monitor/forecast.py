@@ -74,14 +74,14 @@ class ForecastInputs(NamedTuple):
     """Growth of the dead-letter queue."""
     died: float | None
     """Time of death of the task that has been dead longest, epoch seconds UTC."""
+    has_arrivals: bool
+    """Tasks of any kind were seen to come in the last ten minutes."""
     tokens: Sequence[BucketState] | str = ()
     kinds: Mapping[str, int] | None = None
     """Number of waiting tasks of each kind that has a rate limit of its own."""
     kind_growth: Mapping[str, Growth] = {}
     """How these numbers have grown in the last two minutes, as far as watched; for `ALL_KINDS` all
     tasks, in ten minutes: its limits are low."""
-    has_arrivals: bool = False
-    """Tasks of any kind came in that time."""
     figures: Sequence[KindFigures] = ()
     """Runs of each kind: the share that is tried again."""
     max_runs: int | None = None

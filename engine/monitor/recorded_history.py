@@ -121,6 +121,11 @@ class RecordedHistory:
             flow.note_worker_state(sample.when, is_stopped=is_stopped)
         return flow
 
+    def has_arrivals(self, when: float) -> bool:
+        """True if a recorded rate of the ten minutes before a moment shows that tasks came."""
+        samples = self._whole_samples(when - HISTORY_SECONDS, when)
+        return any(one.rates is not None and one.rates.inward > 0 for one in samples)
+
     def samples_until(self, when: float) -> list[Sample]:
         """Return the counts up to a moment, as far as recorded, with the tasks that came and left
         from the recorded rates."""

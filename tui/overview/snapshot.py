@@ -145,6 +145,7 @@ def recorded_snapshot(
         drain,
         growth=growth,
         died=recorded.died,
+        has_arrivals=history.has_arrivals(at),
         tokens=recorded.tokens,
         kinds=recorded.kinds,
         kind_growth={} if whole is None else {ALL_KINDS: whole},

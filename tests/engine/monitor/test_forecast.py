@@ -43,7 +43,9 @@ def drain_of(
 ) -> Forecast:
     """When a queue with so many waiting tasks is empty."""
     counts = {State.PENDING: waiting}
-    basis = ForecastInputs(counts, {}, pace, None, None, tokens=tokens, kinds=kinds)
+    basis = ForecastInputs(
+        counts, {}, pace, None, None, has_arrivals=False, tokens=tokens, kinds=kinds
+    )
     return forecast_drain(basis._replace(**known), NOW)
 
 
@@ -111,7 +113,9 @@ def test_when_nothing_waits_any_more() -> None:
 
 def test_a_drain_that_was_rounded_to_nothing_has_no_eta() -> None:
     """A recorded drain has tenths of a second: one of 0.03 s comes back as 0."""
-    known = ForecastInputs({State.PENDING: 3}, {}, Drain(Trend.DRAINING, 0.0), None, None)
+    known = ForecastInputs(
+        {State.PENDING: 3}, {}, Drain(Trend.DRAINING, 0.0), None, None, has_arrivals=False
+    )
     assert forecast_drain(known, NOW).unknown == "less than a second"
 
 
@@ -234,7 +238,8 @@ def test_when_retention_deletes_the_oldest() -> None:
 def test_all_forecasts_as_data() -> None:
     """Each has its seconds, its words, why it is not known, and the numbers behind it."""
     counts = {State.PENDING: 120, State.DEAD: 4}
-    basis = forecast.ForecastInputs(counts, {State.DEAD: "graveyard"}, DRAINS, Growth(7, 600), None)
+    words, growth = {State.DEAD: "graveyard"}, Growth(7, 600)
+    basis = forecast.ForecastInputs(counts, words, DRAINS, growth, None, has_arrivals=False)
     forecasts = forecast.make_forecasts(basis, Thresholds(dlq=10), 7, NOW)
     assert [each.topic for each in forecasts] == list(forecast.ForecastTopic)
     row: dict[str, Any] = dict(forecast.as_row(forecasts))

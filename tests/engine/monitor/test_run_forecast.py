@@ -226,6 +226,7 @@ class Run:
             self.flow.drain(now),
             growth=None,
             died=None,
+            has_arrivals=False,
             tokens=self.limits.read_states(),
             kinds=kinds,
             kind_growth={

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.locks.token_buckets import BucketState
+from engine.locks.token_buckets import ALL_KINDS, BucketState
 from engine.model import State
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
 from engine.monitor.recorded_history import RecordedHistory
@@ -33,7 +33,7 @@ from engine.monitor.recorder import (
     read_samples,
 )
 from engine.monitor.sample_codec import RecordedSample, decode_sample, encode_sample
-from engine.monitor.throughput import FlowHistory, Trend
+from engine.monitor.throughput import FlowHistory, Rates, Trend
 from engine.monitor.transport_health import (
     WINDOWS,
     CountWindow,
@@ -54,6 +54,7 @@ from tests.recorder_samples import a_sample, an_alert
 from tests.tui.cli.print.test_overview import row_of
 from tests.tui.drawn_screens import settled
 from tests.tui.overview.test_screen import overview, screen_of
+from tui.cli.queue.status import read_status
 from tui.overview.freeze import Freeze, FrozenTime
 from tui.overview.place_lines import live_line, part_lines, place_table, table_layout
 from tui.overview.screen import OverviewScreen
@@ -437,6 +438,29 @@ async def test_a_moment_is_shown_as_it_was_live(root: Path) -> None:
             assert lines[0] == lines[1]
         ((name, line),) = part_lines([then], 0, NOW, 80)
         assert name == "orders" and "not recorded" in "".join(text for text, _ in line)
+
+
+@pytest.mark.parametrize(
+    ("inward", "brief"),
+    [(0.0, "empty in 1h00m without new ones"), (0.017, "ETA: ? (as many tasks came as ran)")],
+)
+def test_arrivals_of_the_recording_are_in_the_forecast(
+    root: Path, inward: float, brief: str
+) -> None:
+    """Where as many tasks came as ran, a limit of all kinds gives no ETA: frozen as live, and in
+    the status of the same place."""
+    tokens = (BucketState(ALL_KINDS, 0, 5, None, 40),)
+    samples = [
+        a_sample(NOW - 10 * n, rates=Rates(inward, inward), kinds={}, tokens=tokens, due=40)
+        for n in range(20, -1, -1)
+    ]
+    with closing(Recorder(spot_of(root))) as recorder:
+        assert {recorder.write(sample).role for sample in samples} == {Role.RECORDS}
+    place = recorded_place(root)._replace(tokens=lambda: tokens)
+    history = RecordedHistory(read_samples(spot_of(root), 0, 4e9), place.name)
+    frozen_drain, *_ = recorded_snapshot(place, 1, history, at=NOW, cells=10).forecasts
+    status_drain, *_ = read_status(place._replace(lock=None), NOW).forecasts
+    assert (frozen_drain.brief, status_drain.brief) == (brief, brief)
 
 
 async def test_keys_go_to_the_alerts_of_the_time_line(root: Path) -> None:

@@ -6,11 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from engine.destinations.watch import CountedTasks, DestinationTasks, add_task, join
 from engine.formats.base.format import Setup
 from engine.index.backlog import DueTasks
 from engine.largest_share import WAITING_STATES, LargestShare, find_largest
+from engine.locks.token_buckets import ALL_KINDS
 from engine.model import (
     MAIL_SEND_KIND,
     Problem,
@@ -57,6 +59,9 @@ from tui.cli.setup.places import make_place
 from tui.session.history import HISTORY_SECONDS as JOURNAL_SECONDS
 from tui.session.history import alert_input
 from tui.text.task_row import with_times
+
+if TYPE_CHECKING:
+    from engine.monitor.recorded_history import RecordedHistory
 
 OK, ATTENTION, UNREADABLE = 0, 1, 2
 SHOWN_PROBLEMS = 10
@@ -153,15 +158,19 @@ def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus
         orphaned_mails=lost,
         destinations=join(readings.destinations, tasks.destinations),
     )
-    flow = _recorded_flow(place, now)
+    history = _read_history(place, now)
+    flow = history.flow_until(now)
+    whole = flow.growth(State.PENDING, now)
     known = ForecastInputs(
         tasks.counts,
         tasks.states,
         _present_drain(flow, inputs, place, now),
         growth=flow.growth(State.DEAD, now),
         died=tasks.first_died,
+        has_arrivals=history.has_arrivals(now),
         tokens=readings.tokens,
         kinds=tasks.kinds,
+        kind_growth={} if whole is None else {ALL_KINDS: whole},
         figures=readings.kinds or (),
     )
     return PlaceStatus(
@@ -316,18 +325,17 @@ def find_interrupted(operations: Iterable[Operation], now: float) -> tuple[Unfin
     )
 
 
-def _recorded_flow(place: Place, now: float) -> FlowHistory:
-    """Throughput of the last minutes from the recording; empty if none."""
+def _read_history(place: Place, now: float) -> RecordedHistory:
+    """The recording of the last minutes; empty if there is none."""
     from engine.monitor.recorded_history import RecordedHistory
     from engine.monitor.recorder import UnreadableRecording, read_samples
 
     if place.recording is None:
-        return FlowHistory()
+        return RecordedHistory((), "")
     try:
-        samples = read_samples(place.recording, now - HISTORY_SECONDS, now)
-        return RecordedHistory(samples, "").flow_until(now)
+        return RecordedHistory(read_samples(place.recording, now - HISTORY_SECONDS, now), "")
     except UnreadableRecording:
-        return FlowHistory()  # the forecasts then show what is unknown
+        return RecordedHistory((), "")  # the forecasts then show what is unknown
 
 
 def _as_text(place: Place, place_status: PlaceStatus) -> list[str]:

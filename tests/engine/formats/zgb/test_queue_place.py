@@ -80,7 +80,9 @@ def test_facts_and_forecast_agree_on_the_end_of_the_backlog(open_queue: Opener, 
     state = read_state(store, "", NOW)
     left = BucketState(ALL_KINDS, state.figures.tokens, 5, None, state.figures.per_hour)
     counts = {State.PENDING: state.backlog.waiting}
-    known = ForecastInputs(counts, {}, Drain(Trend.UNKNOWN), None, None, tokens=(left,))
+    known = ForecastInputs(
+        counts, {}, Drain(Trend.UNKNOWN), None, None, has_arrivals=False, tokens=(left,)
+    )
     forecast = forecast_drain(known, NOW)
     assert (state.backlog.waiting, state.backlog.due) == (8, 4)
     assert (state.figures.drained or 0) - NOW == forecast.numbers["at_bucket_rate"]

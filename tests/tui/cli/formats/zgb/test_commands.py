@@ -202,7 +202,13 @@ def test_a_paused_queue_sends_nothing(site: Site) -> None:
     (paused,) = queue_place.queue_tokens(site.setup())
     assert (paused.paused, paused.next) == (True, None)
     known = ForecastInputs(
-        {State.PENDING: 3}, {}, Drain(Trend.UNKNOWN), None, None, tokens=(paused,)
+        {State.PENDING: 3},
+        {},
+        Drain(Trend.UNKNOWN),
+        None,
+        None,
+        has_arrivals=False,
+        tokens=(paused,),
     )
     assert forecast_drain(known, 0.0).brief == "paused"
     for setting, has_next in (({"mailQueueEnabled": "1"}, True), ({"mailTokens": "1"}, False)):
