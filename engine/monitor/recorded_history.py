@@ -158,7 +158,8 @@ class RecordedHistory:
         if first is None:
             return window
         grown = (max(0, now - then) for now, then in zip(transport.totals, first, strict=True))
-        return window._replace(tally=DeliveryCounts(*grown), source=Source.METRICS, reason="")
+        known = window._replace(known_seconds=window.seconds, source=Source.METRICS, reason="")
+        return known._replace(tally=DeliveryCounts(*grown))
 
     def _upto(self, when: float) -> int:
         """Index of the last sample at or before a time; -1 if none."""

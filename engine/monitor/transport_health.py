@@ -97,7 +97,8 @@ class CountWindow(NamedTuple):
     """Median and 95th percentile of the seconds from attempt to success, from the log; None if not
     known."""
     known_seconds: float | None = None
-    """Seconds of it since the log began; None: all."""
+    """Seconds of it that are counted: those since the log began, or all; None: all, as far as the
+    counts show."""
 
     @property
     def rate(self) -> float | None:

@@ -204,13 +204,14 @@ def _with_counted_windows(
     transport: TransportHealth, memory: EventMemory, log: str, at: float
 ) -> TransportHealth:
     """Count the unknown windows of a transport from its log lines, if memory has all of them. Its
-    rates are over the time since the log began, as in a live one."""
+    rates are over the time since the log began, as in a live one, except for growth of totals."""
     of_log = [one for one in memory.events if one.transport and one.source == log]
-    began = memory.began if any(one.transport == transport.name for one in of_log) else inf
+    is_in_log = memory.began < at and any(one.transport == transport.name for one in of_log)
+    began = memory.began if is_in_log else inf
     windows = list(transport.windows)
     for number, window in enumerate(windows):
         start, known = at - window.seconds, seconds_known(at, began, window.seconds)
-        if known < window.seconds:
+        if known < window.seconds and window.known_seconds is None:
             window = windows[number] = window._replace(known_seconds=known)
         if window.tally is not None or memory.since > start:
             continue

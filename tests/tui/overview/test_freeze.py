@@ -370,9 +370,35 @@ def test_transports_of_then_are_counted_from_the_log(root: Path) -> None:
     assert health(NO_EVENTS) == (Health.UNKNOWN, [None, None, None])
 
 
-def test_the_rate_of_a_transport_is_over_the_time_that_its_log_has(root: Path) -> None:
+def test_the_growth_of_totals_is_over_the_whole_window(root: Path) -> None:
+    """They do not come from the log, so that when it began is of no matter."""
+    mail_log, at = root / "log" / "mail.log", NOW
+    start = "[2026-11-20 09:40:40] [INFO] MAIL_SEND_RESULT"
+    mail_log.write_text(f"{start} task_id=a status=success transport=curl\n")
+    with closing(RecentTaskEvents([str(mail_log)])) as events:
+        events.read_new(NOW)
+        memory = events.copy()
+    unknown = tuple(CountWindow(*window) for window in WINDOWS)
+    totals = {
+        at - 600: TransportHealth("curl", DeliveryCounts(0, 0, 0), unknown),
+        at: TransportHealth("curl", DeliveryCounts(36, 36, 0), unknown),
+    }
+    samples = [a_sample(when)._replace(transports=(one,)) for when, one in totals.items()]
+    moments = [EncodedSample(one.when, encode_sample(one)) for one in samples]
+    place = disk_place(root)._replace(logs=(str(mail_log),))
+    history = RecordedHistory(moments, "mail.out")
+    sending = recorded_snapshot(place, 1, history, at=at, cells=10, memory=memory).sending
+    shown = words(transport_lines(sending, 0.5, 60, 4, has_mail=True)).split()
+    assert at - memory.began < 180 and shown[-1] == "3.6/min"
+
+
+@pytest.mark.parametrize(("seconds", "rate"), [(180, "6.0/min"), (-60, "1.8/min")])
+def test_the_rate_of_a_transport_is_over_the_time_that_its_log_has(
+    root: Path, seconds: int, rate: str
+) -> None:
     """A log that began three minutes ago has 18 mails: 6 a minute frozen, as live; so if its counts
-    are recorded. One that the log does not mention has them over the whole ten minutes."""
+    are recorded. One that the log does not mention, or of a time before it, has them over the whole
+    ten minutes."""
     mail_log = root / "log" / "mail.log"
     line = "[2026-11-20 09:37:{}] [INFO] MAIL_SEND_RESULT task_id=a status=success transport=curl\n"
     mail_log.write_text("".join(line.format(f"{second:02}") for second in range(40, 58)))
@@ -381,11 +407,11 @@ def test_the_rate_of_a_transport_is_over_the_time_that_its_log_has(root: Path) -
         memory = events.copy()
     counted = tuple(CountWindow(*window, DeliveryCounts(18, 18, 0)) for window in WINDOWS)
     known = tuple(TransportHealth(name, None, counted) for name in ("curl", "exim"))
-    place, at = disk_place(root)._replace(logs=(str(mail_log),)), memory.began + 180
+    place, at = disk_place(root)._replace(logs=(str(mail_log),)), memory.began + seconds
     history = RecordedHistory((), "mail.out", a_sample(at)._replace(transports=known))
     sending = recorded_snapshot(place, 1, history, at=at, cells=10, memory=memory).sending
     shown = words(transport_lines(sending, 0.5, 60, 4, has_mail=True)).split()
-    assert [word for word in shown if word.endswith("/min")] == ["6.0/min", "1.8/min"]
+    assert [word for word in shown if word.endswith("/min")] == [rate, "1.8/min"]
 
 
 def test_a_transport_is_suspended_as_in_the_alert_of_then(root: Path) -> None:
