@@ -298,6 +298,7 @@ def as_row(forecasts: Sequence[Forecast]) -> dict[str, object]:
     return {
         str(each.topic): {
             "seconds": each.seconds,
+            "is_least": each.is_least,
             "words": each.sentence,
             "unknown": each.unknown or None,
             **each.numbers,

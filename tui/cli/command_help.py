@@ -318,15 +318,15 @@ mail | id text, to text, subject text, created time, sent time?, transport text?
 refused text?, task text?, task_state text?, error text?
 row | id text, state text, rev text, odd text, bytes number?, outcome text
 place | place text, queues queued[], unavailable text, tasks number{}?, complete flag, \
-due number?, \
-oldest_pending_age number?, in_per_second number?, out_per_second number?, course text, stalled \
-flag, drain_seconds number?, drain_unknown text?, drained time?, alerts alert[], \
-workers worker[], kinds kind[], host host?, forecasts forecast{}, tokens bucket[]?, ages object?
+due number?, oldest_pending_age number?, in_per_second number?, out_per_second number?, course \
+text, stalled flag, drain_seconds number?, drain_unknown text?, drain_is_least flag, drained \
+time?, alerts alert[], workers worker[], kinds kind[], host host?, forecasts forecast{}, \
+tokens bucket[]?, ages object?
 queued | queue text, tasks number{}, oldest_pending_age number?, out_per_second number?
 past | place text, unavailable text, tasks number{}?, complete flag, due number?, \
 oldest_pending_age number?, in_per_second number?, out_per_second number?, course text, stalled \
-flag, drain_seconds number?, drain_unknown text?, drained time?, alerts alert[], lock lock?, \
-forecasts forecast{}, tokens bucket[]?, transports transport[]?, ...
+flag, drain_seconds number?, drain_unknown text?, drain_is_least flag, drained time?, \
+alerts alert[], lock lock?, forecasts forecast{}, tokens bucket[]?, transports transport[]?, ...
 alert | level text, what text, place text, words text, since time?, where text, state text?
 worker | place text, pid number?, owner text?, connection text?, task text?, kind text?, started \
 time?, running_seconds number?, limit_seconds number?, lease_seconds number?, destination text?, \
@@ -353,7 +353,7 @@ bucket | name text, tokens number, burst number, next time?, per_hour number?, p
 figures | kind text, per_minute number?, failures_share number?, wait_p50 number?, wait_p95 \
 number?, run_p50 number?, run_p95 number?, source text, unknown text
 problem | where text, what text
-forecast | seconds number?, words text, unknown text?, ...
+forecast | seconds number?, is_least flag, words text, unknown text?, ...
 transport | transport text, state text, used text?, why_not text?, suspended stop?, totals \
 number{}?, windows object, last_success time?, last_failure time?, errors errors[], failures \
 failure[]

@@ -591,5 +591,6 @@ def place_values(queue: PlaceLine, now: float) -> dict[str, object]:
         "stalled": queue.drain.trend is Trend.STALLED,
         "drain_seconds": queue.drain.seconds,
         "drain_unknown": queue.drain.unknown or None,
+        "drain_is_least": queue.drain.is_least,
         **time_fields("drained", None if eta is None else now + eta),
     }

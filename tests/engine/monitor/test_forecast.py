@@ -245,9 +245,13 @@ def test_all_forecasts_as_data() -> None:
     row: dict[str, Any] = dict(forecast.as_row(forecasts))
     drain, dlq, retention = row["drain"], row["dlq"], row["retention"]
     assert drain == {
-        **{"seconds": 90.0, "words": f"empty in 1m: {AT_PRESENT}", "unknown": None},
+        **{"seconds": 90.0, "is_least": False, "words": f"empty in 1m: {AT_PRESENT}"},
+        **{"unknown": None},
         **{"waiting": 120, "at_present_rate": 90.0, "at_bucket_rate": None, "bucket": None},
     }
+    limited = forecast.make_forecasts(basis._replace(tokens=(SLOW,)), Thresholds(), 7, NOW)
+    least: dict[str, Any] = dict(forecast.as_row(limited))
+    assert (least["drain"]["is_least"], least["dlq"]["is_least"]) == (True, False)
     assert (dlq["seconds"], dlq["limit"], dlq["grown"]) == (600.0, 10, 7)
     assert dlq["words"].startswith("graveyard passes 10")
     assert retention["seconds"] is None

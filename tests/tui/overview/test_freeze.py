@@ -56,7 +56,7 @@ from tests.tui.drawn_screens import settled
 from tests.tui.overview.test_screen import overview, screen_of
 from tui.cli.queue.status import read_status
 from tui.overview.freeze import Freeze, FrozenTime
-from tui.overview.place_lines import live_line, part_lines, place_table, table_layout
+from tui.overview.place_lines import live_line, part_lines, place_table, place_values, table_layout
 from tui.overview.screen import OverviewScreen
 from tui.overview.side_panes import transport_lines
 from tui.overview.snapshot import recorded_snapshot, totals
@@ -484,7 +484,9 @@ def test_arrivals_of_the_recording_are_in_the_forecast(
         assert {recorder.write(sample).role for sample in samples} == {Role.RECORDS}
     place = recorded_place(root)._replace(tokens=lambda: tokens)
     history = RecordedHistory(read_samples(spot_of(root), 0, 4e9), place.name)
-    frozen_drain, *_ = recorded_snapshot(place, 1, history, at=NOW, cells=10).forecasts
+    frozen = recorded_snapshot(place, 1, history, at=NOW, cells=10)
+    assert place_values(frozen.queue, NOW)["drain_is_least"] is not bool(inward)
+    frozen_drain, *_ = frozen.forecasts
     status_drain, *_ = read_status(place._replace(lock=None), NOW).forecasts
     assert (frozen_drain.brief, status_drain.brief) == (brief, brief)
 
