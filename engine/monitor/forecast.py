@@ -151,29 +151,30 @@ def forecast_drain(known: ForecastInputs, now: float) -> Forecast:
     if growth.tasks > 0 and name != ALL_KINDS:
         return grows(f"{safe_line(name)} growing", f"{safe_line(name)} is growing")
     rates = {} if isinstance(tokens, str) else {each.name: each.per_hour or 0 for each in tokens}
-    # A limit that lets next to none run in that time shows nothing about arrivals.
+    # A limit has no ETA while as many tasks come as it lets run. Growth shows that only if the
+    # limit let enough run in that time; of all kinds, a few more run on tokens that were saved up.
     allowed = growth.seconds * rates.get(name, 0) / 3600
-    # Tokens that were saved up let a few more run at first.
-    noise = MIN_TREND_TASKS if name == ALL_KINDS else 0
-    is_clear = allowed >= MIN_TREND_TASKS and allowed > 2 * noise
+    saved_runs = MIN_TREND_TASKS if name == ALL_KINDS else 0
+    shows_arrivals = allowed >= MIN_TREND_TASKS and allowed > 2 * saved_runs
     what = safe_line(name) or "tasks"
-    is_steady = name == ALL_KINDS and known.has_arrivals and growth.tasks >= 0
-    # Of all kinds, they may have come in one burst.
-    if is_steady or (is_clear and growth.tasks >= -noise):
+    # Else arrivals that were seen show it, if the backlog did not shrink.
+    arrivals_seen = name == ALL_KINDS and known.has_arrivals and growth.tasks >= 0
+    if arrivals_seen or (shows_arrivals and growth.tasks >= -saved_runs):
         why = f"more {what} came than ran" if growth.tasks > 0 else f"as many {what} came as ran"
         return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
     waits = waiting if name == ALL_KINDS else (known.kinds or {}).get(name, 0)
-    shrinking = max(limit, -waits * growth.seconds / growth.tasks) if is_clear else limit
+    shrinking = max(limit, -waits * growth.seconds / growth.tasks) if shows_arrivals else limit
     if shrinking > limit:
         net = format_rate(waits / shrinking)
         limit, terms = shrinking, f"{waits:,} {what} at {net}, out less in"
-    slower = drain.seconds is not None and limit > drain.seconds
-    # A low rate limit makes the backlog look idle although it does drain.
+    # The limit gives the ETA if it is slower than the present rate, or so low that the backlog
+    # looks idle although it drains.
+    is_slower = drain.seconds is not None and limit > drain.seconds
     is_low = limit >= waiting * TREND_WINDOW_SECONDS / MIN_TREND_TASKS
-    unseen = drain.trend is Trend.IDLE and (is_low or bool(bucket and drain.unknown))
-    if slower or unseen:
+    looks_idle = drain.trend is Trend.IDLE and (is_low or bool(bucket and drain.unknown))
+    if is_slower or looks_idle:
         brief = f"empty in {format_rough_duration(limit)}"
-        if not is_clear:
+        if not shows_arrivals:
             brief = f"{brief} without new ones"
             return forecast(brief, f"{brief}: {terms}", limit)._replace(is_least=True)
         return forecast(f"{brief} (rate limit)", f"{brief}: {terms}", limit)

@@ -11,6 +11,7 @@ from engine.index import filter_language
 from engine.locks.token_buckets import BucketState
 from engine.logs.log_line import LogLine
 from engine.model import LockEvidence, State, Verdict
+from engine.monitor.forecast import ForecastTopic
 from engine.monitor.latency import KindFigures
 from engine.monitor.prometheus import NOT_THERE, Samples
 from engine.monitor.throughput import Trend
@@ -544,10 +545,10 @@ def _outlook_pane(data: OverviewData, width: int) -> PaneRows:
     room = max(cells_of(session.name) for session in data.sessions)
     for session, moment in zip(data.sessions, data.moments, strict=True):
         name = session.name
-        drain = next(iter(moment.forecasts), None)
+        drain = next((one for one in moment.forecasts if one.topic is ForecastTopic.DRAIN), None)
         style = "unknown" if drain is None else snapshot.forecast_style(drain)
-        text = UNKNOWN if drain is None else drain.brief
-        briefs.append(((f"  {fit_text(name, room)}  ", "strong"), (text, style)))
+        brief = UNKNOWN if drain is None else drain.brief
+        briefs.append(((f"  {fit_text(name, room)}  ", "strong"), (brief, style)))
         for each in moment.forecasts:
             if each.sentence == each.brief:
                 continue
