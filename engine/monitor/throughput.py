@@ -301,7 +301,9 @@ class FlowHistory:
         data. Tasks come without a worker: only those removed are of the time since its start."""
         if not self._fresh(now, over):
             return None
-        came, left = self._since(now - over, self._gap_ended)[0], self._since(now - over)[0]
+        return self._rates(self._since(now - over, self._gap_ended)[0], self._since(now - over)[0])
+
+    def _rates(self, came: Sample, left: Sample) -> Rates | None:
         last = self._samples[-1]
         seconds = last.when - left.when
         if seconds < (MIN_RATE_SECONDS if left is came else MIN_TREND_SECONDS):
@@ -338,7 +340,9 @@ class FlowHistory:
         if not self._has_flow:
             inward, outward, is_idle = 0.0, max(0.0, -slope), is_flat
         else:
-            rates, grown = self.rates(now), self.growth(State.DEAD, now, RATE_WINDOW_SECONDS)
+            first = self._since(now - RATE_WINDOW_SECONDS)[0]  # both rates of the same time
+            rates = self._rates(first, first)
+            grown = self.growth(State.DEAD, now, RATE_WINDOW_SECONDS)
             if rates is None or grown is None:
                 return Drain(Trend.UNKNOWN)
             inward, outward = rates.inward, rates.outward + max(0, grown.tasks) / grown.seconds

@@ -158,6 +158,17 @@ def test_a_history_of_other_folders_does_not_begin_with_a_running_worker() -> No
     assert flow.rates_begin == NOW
 
 
+def test_one_task_that_came_and_left_after_a_stop_makes_no_eta() -> None:
+    """In the trend the arrivals are of the same time as the output."""
+    flow = FlowHistory()
+    for second in range(112):
+        moved = int(second > 101)
+        flow.note_worker_state(NOW + second, is_stopped=second < 101)
+        flow.add(NOW + second, moved, moved, {State.PENDING: 20})
+    drain = flow.drain(NOW + 111)
+    assert (drain.trend, drain.unknown) == (Trend.UNKNOWN, "backlog neither grows nor shrinks")
+
+
 def test_samples_from_before_an_outage_are_not_in_the_trend() -> None:
     """A server that was down had no counts: the first one after it is where the output begins."""
     flow = FlowHistory()
