@@ -164,7 +164,7 @@ class FlowHistory:
         """When the first sample after a long gap was taken."""
         self._started = -inf
         """When a worker was started here, or tasks could leave again after a stop."""
-        self._stopped_since: float | None = None
+        self._is_stopped = False
         self._own_worker = own_worker
         self._last_totals = (0, 0)
         self._failed: int | None = None
@@ -246,14 +246,11 @@ class FlowHistory:
         self, now: float, *, is_stopped: bool, own_worker: int | None = None
     ) -> None:
         """Note whether it is known that no task can leave, and the PID of a worker that was started
-        here. Output and trend begin again with each such worker, and after a stop, unless it was
-        so short that it may be the pause between two runs of a timer."""
-        since = self._stopped_since
-        has_ended = since is not None and not is_stopped and now - since > RATE_WINDOW_SECONDS
+        here. Output and trend begin again with each such worker, and after a stop."""
+        has_ended = self._is_stopped and not is_stopped
         if has_ended or own_worker not in (None, self._own_worker):
             self._started = now
-        self._stopped_since = (now if since is None else since) if is_stopped else None
-        self._own_worker = own_worker
+        self._is_stopped, self._own_worker = is_stopped, own_worker
 
     def _died_total(self, died: int | None) -> int | None:
         before, self._died = self._died, died

@@ -436,15 +436,16 @@ class PlaceSession:
         return figures.workers_unknown or MISSING_WORKER
 
     def note_worker(self, now: float) -> None:
-        """Note for the trend if it is known that no task can leave now; a worker that is not seen
-        may run elsewhere, or a timer may start it."""
+        """Note for the trend if it is known that no task can leave now. A worker that is not seen
+        may run elsewhere; one that a timer starts is seen within `RATE_WINDOW_SECONDS`."""
         figures, lock, tokens = (
             self.readings.queue_figures,
             self.readings.lock,
             self.readings.tokens,
         )
         is_stopped = figures.server is not None and figures.server.is_running is False
-        is_stopped |= figures.has_worker is False
+        if figures.has_worker is False and self.free_since is not None:
+            is_stopped |= now - self.free_since > RATE_WINDOW_SECONDS
         is_stopped |= lock is not None and lock.verdict in (Verdict.STUCK, Verdict.STALE)
         is_stopped |= not isinstance(tokens, str) and any(one.paused for one in tokens)
         self.flow.note_worker_state(now, is_stopped=is_stopped, own_worker=self.worker.pid)

@@ -137,18 +137,6 @@ def test_tasks_that_came_before_the_worker_started_are_in_the_rate_of_arrivals()
     assert flow.series(NOW + 115, 600, 600).outward[-1] == pytest.approx(4)
 
 
-@pytest.mark.parametrize("worker", [None, 4711])
-def test_the_pause_between_two_runs_of_a_timer_is_no_stop(worker: int | None) -> None:
-    """A worker of two seconds each minute has one rate, not one of each run."""
-    flow = FlowHistory()
-    for second in range(300):
-        flow.note_worker_state(NOW + second, is_stopped=second % 60 > 1)
-        flow.add(NOW + second, 0, 5 * (second // 60), {State.PENDING: 90 - 5 * (second // 60)})
-    assert flow.rates_begin < NOW
-    flow.note_worker_state(NOW + 300, is_stopped=False, own_worker=worker)
-    assert (flow.rates_begin == NOW + 300) is bool(worker)
-
-
 def test_a_history_of_other_folders_does_not_begin_with_a_running_worker() -> None:
     """After a mount the worker that was started here runs on: only another one is a start."""
     flow = FlowHistory(own_worker=4711)

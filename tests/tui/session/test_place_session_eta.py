@@ -23,7 +23,7 @@ from tests.console_places import (
     make_spool,
     some_tasks,
 )
-from tui.session.place_session import PlaceSession
+from tui.session.place_session import PlaceSession, _note_free_lock
 
 HOUR_AGO = RunTimes(NOW - 3600, 5.0)
 HELD = a_stuck_lock()._replace(verdict=Verdict.HELD)
@@ -73,47 +73,56 @@ async def test_a_worker_that_was_started_gives_an_eta_of_its_own(tmp_path: Path)
     make_spool(tmp_path, some_tasks())
     session = PlaceSession(disk_place(tmp_path), Clock())
     try:
-        for second in range(-90, 1):
+        for second in range(-30, 1):
             lock = HELD if second > -20 else a_stuck_lock()
             session.readings = PlaceReadings(lock=lock, runs=RunTimes(NOW, 5.0))
             session.note_worker(NOW + second)
             left = 4 * max(0, 20 + second)
             counts = {State.PENDING: 200 + second - left}
-            session.flow.add(NOW + second, 90 + second, left, counts)
+            session.flow.add(NOW + second, 30 + second, left, counts)
         assert session.estimate_drain(NOW).seconds == pytest.approx(40, rel=0.1)
     finally:
         await asyncio.wait_for(session.close(keep_worker=False), 5)
 
 
 @pytest.mark.parametrize(
-    ("between", "running"),
+    ("period", "between", "running"),
     [
-        (PlaceReadings(), PlaceReadings()),
-        (PlaceReadings(queue_figures=WholeQueueFigures(workers_unknown="of others")),) * 2,
+        (150, PlaceReadings(), PlaceReadings()),
+        (150, *(PlaceReadings(queue_figures=WholeQueueFigures(workers_unknown="of others")),) * 2),
         (
+            60,
+            PlaceReadings(queue_figures=WholeQueueFigures(has_worker=False)),
+            PlaceReadings(queue_figures=WholeQueueFigures(has_worker=True)),
+        ),
+        (
+            150,
             PlaceReadings(lock=free(), runs=RunTimes(None, None)),
             PlaceReadings(lock=HELD, runs=RunTimes(None, None)),
         ),
     ],
 )
 async def test_a_worker_that_is_not_seen_is_not_stopped(
-    tmp_path: Path, between: PlaceReadings, running: PlaceReadings
+    tmp_path: Path, period: int, between: PlaceReadings, running: PlaceReadings
 ) -> None:
-    """One task each 150 seconds is a rate, not a worker that starts with each of them."""
+    """One task each 150 seconds is a rate, not a worker that starts with each of them; nor is one
+    that a timer starts each minute."""
     make_spool(tmp_path, some_tasks())
     place = disk_place(tmp_path)._replace(has_leases=between.lock is None)
-    session, left = PlaceSession(place, Clock()), 0
+    clock, left = Clock(NOW), 0
+    session = PlaceSession(place, clock)
     try:
         session.has_readings = True
         for second in range(-600, 1):
-            active = second % 150 in (140, 141)
-            left += second % 150 == 142
-            session.readings = running if active else between
+            active = second % period in (40, 41)
+            left += second % period == 42
+            session.readings, clock.now = running if active else between, NOW + second
+            _note_free_lock(session)
             session.note_worker(NOW + second)
             counts = {State.PENDING: 20 - left - active, State.ACTIVE: int(active)}
             session.flow.add(NOW + second, 0, left, counts)
             rates = session.flow.rates(NOW + second)
-            assert second < -590 or (rates is not None and rates.outward < 0.02)
+            assert second < -530 or (rates is not None and rates.outward < 0.02)
     finally:
         await asyncio.wait_for(session.close(keep_worker=False), 5)
 
