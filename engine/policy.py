@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from engine import schedules
-from engine.model import Task
+from engine.model import State, Task, attempts_allowed
 from engine.schedules import Schedule
 from engine.values import NamedTuple
 
@@ -45,6 +45,10 @@ class RetryPolicy(NamedTuple):
         if (schedule := self.by_kind.get(kind)) is None:
             return self
         return self._replace(schedule=schedule, max_runs=runs_of(schedule))
+
+    def max_attempts(self, task: Task) -> int | None:
+        """Maximum number of attempts of a task, its own or by its kind; None if its age decides."""
+        return attempts_allowed(task, self.of_kind(task.kind).max_runs or None)
 
     def retry_delay(self, task: Task, now: float) -> float | None:
         """Seconds until the next attempt of a task that fails now; None to give it up."""
@@ -110,6 +114,17 @@ def died_at(task: Task) -> float | None:
     except ValueError:
         return None
     return died if 0 < died < _LATEST_TIME else None
+
+
+def count_runs(task: Task, limit: int | None) -> int | None:
+    """Number of runs that have ended, as the log counts them; None if unknown. `limit` is their
+    maximum. A queue that counts retries does not count the last run of a task that it gives up, and
+    a purge keeps its count."""
+    has_died = task.state in (State.DEAD, State.TRASH)
+    is_exhausted = task.extra.get("dead_reason") == "max_retries_exceeded"
+    if has_died and is_exhausted and limit and task.attempts == limit - 1:
+        return limit
+    return task.attempts
 
 
 def is_due(task: Task, now: float) -> bool:

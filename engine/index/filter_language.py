@@ -8,7 +8,8 @@
     (421 or 450) age>2h  parentheses; | and ! bind their two sides closer than the words do
     "or"                 a word in quotes is no operator
     dest=gmail.com       exactly; != is not; : is a part, in any case; ~ and !~ a pattern
-    tries>=5 age>2h      numbers, sizes, durations, times: = != > >= < <=
+    tries>=5 age>2h      numbers, sizes, durations, times: = != > >= < <=; tries: runs that have
+                         ended, of a dead task also the last one (`engine.policy.count_runs`)
     from:ann size<1M     of a mail: its sender and its size; account: who submitted it
     to:@grey.example     any of its open recipients; a part that begins with @ is a whole domain
     err:"user unknown"   quotes keep blanks, | and ! as they are; "" in them is one quote
@@ -523,7 +524,7 @@ FIELDS: Mapping[str, FilterField] = {
     "dest": FilterField("destination", _destination, _TEXTS),
     "err": FilterField("error", _text, _TEXTS),
     "desc": FilterField("description", _text, _TEXTS),
-    "tries": FilterField("attempts", _number, _NUMBERS),
+    "tries": FilterField("coalesce(runs, attempts)", _number, _NUMBERS),
     "age": FilterField("created", _age, _SPANS),
     "due": FilterField("due", _moment, _SPANS),
     "created": FilterField("created", _moment, _SPANS),

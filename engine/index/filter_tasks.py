@@ -22,7 +22,7 @@ from engine.index.schema import (
     filter_condition,
     row_of,
 )
-from engine.model import Task
+from engine.model import AttemptLimit, Task, attempts_allowed
 from engine.store import Unavailable
 from engine.text.folding import fold_case, normalize_text
 from engine.text.safe_regex import compile_pattern
@@ -97,11 +97,13 @@ def select_matching(
     filter: Filter,
     now: float,
     read_data: Callable[[Task], str | None] = lambda _: None,
+    limit: AttemptLimit = attempts_allowed,
 ) -> Iterator[T]:
     """Yield the tasks that match at `now` (epoch seconds UTC), and all items that are not tasks.
 
     `read_data` returns what a task carries, None if it cannot be read; it is called only if the
-    filter mentions it, and only for tasks that match the rest of the filter.
+    filter mentions it, and only for tasks that match the rest of the filter. `limit` is the maximum
+    attempts of each task.
 
     Raises:
         Unavailable: matching a pattern took longer than `QUERY_SECONDS`."""
@@ -116,7 +118,9 @@ def select_matching(
         db.execute(f"ALTER TABLE task ADD COLUMN {DATA_FIELD} TEXT")
         reads_data = filter.mentions_field(DATA_FIELD)
         while some := list(islice(waiting, CHUNK_ROWS_WITH_DATA if reads_data else CHUNK_ROWS)):
-            rows = ((*clean_row(row_of(t)), n) for n, t in enumerate(some) if isinstance(t, Task))
+            rows = (
+                (*clean_row(row_of(t, limit)), n) for n, t in enumerate(some) if isinstance(t, Task)
+            )
             db.execute("BEGIN")
             db.executemany(INSERT_TASK, rows)
             if reads_data:

@@ -14,8 +14,17 @@ from typing import Any, TypeAlias
 
 from engine.index.filter_language import NO_FILTER, SEPARATOR, Filter, Value, fold_searched
 from engine.index.mail_columns import MAIL_COLUMNS, NO_MAIL, mail_values, split_recipients
-from engine.model import ALL_RECIPIENTS_KEY, EMPTY, Lease, State, Task, counted_attempts
-from engine.policy import died_at
+from engine.model import (
+    ALL_RECIPIENTS_KEY,
+    EMPTY,
+    AttemptLimit,
+    Lease,
+    State,
+    Task,
+    attempts_allowed,
+    counted_attempts,
+)
+from engine.policy import count_runs, died_at
 from engine.text import error_pattern
 from engine.text.safe import ERROR_LIMIT
 from engine.text.time_expressions import RelativeTime
@@ -36,8 +45,8 @@ CREATE TABLE task(
     REAL, due REAL, attempts INT, description TEXT, payload TEXT, error TEXT, rev TEXT, cluster
     TEXT, mark TEXT, code INT, queue TEXT NOT NULL DEFAULT '', grp TEXT DEFAULT '', word TEXT
     DEFAULT '', priority INT DEFAULT 0, destination TEXT DEFAULT '', domain TEXT DEFAULT '', owner
-    TEXT, since REAL, until REAL, token TEXT, extra TEXT DEFAULT '', died REAL, sender TEXT
-    DEFAULT '', recipients TEXT DEFAULT '', account TEXT DEFAULT '', bytes INT, all_recipients
+    TEXT, since REAL, until REAL, token TEXT, extra TEXT DEFAULT '', died REAL, runs INT, sender
+    TEXT DEFAULT '', recipients TEXT DEFAULT '', account TEXT DEFAULT '', bytes INT, all_recipients
     INT, sender_domain TEXT DEFAULT '', domains TEXT);
 """
 CREATE_SCHEMA = f"""
@@ -141,9 +150,9 @@ PLAIN_COLUMNS = (
 """The columns that most tasks have, as SQL."""
 RARE_COLUMNS = (
     "queue, grp, word, priority, destination, domain, owner, since, until, token, extra, died, "
-    "folded"
+    "runs, folded"
 )
-NO_RARE_VALUES: Values = ("", "", "", 0, "", "", None, None, None, None, "", None, None)
+NO_RARE_VALUES: Values = ("", "", "", 0, "", "", None, None, None, None, "", None, None, None)
 """The values of the rare columns in a row without them, as the table has them by default."""
 ROW_COLUMNS = tuple(f"{PLAIN_COLUMNS}, {RARE_COLUMNS}, {MAIL_COLUMNS}".split(", "))
 
@@ -189,15 +198,16 @@ def domain_of(destination: str) -> str:
     return destination.rpartition("@")[2]
 
 
-def row_of(task: Task) -> Values:
-    """Convert a task to a row of `ROW_COLUMNS`."""
+def row_of(task: Task, limit: AttemptLimit = attempts_allowed) -> Values:
+    """Convert a task to a row of `ROW_COLUMNS`; `limit` is the maximum attempts of each."""
     # fmt: off
     (ident, kind, state, created, queue, group, word, due, attempts, priority, description,
      destination, payload, sender, recipients, account, size, error, lease, rev, extra, _) = task
     # fmt: on
-    extra_json, died = "", None
+    extra_json, died, runs = "", None, None
     if extra:
         extra_json, died, attempts = json.dumps(dict(extra)), died_at(task), counted_attempts(task)
+        runs = count_runs(task, limit(task)) if "dead_reason" in extra else None
     if len(error) > MAX_TEXT_CHARS:
         error = _shorten(error)
     if len(description) > MAX_TEXT_CHARS:
@@ -235,6 +245,7 @@ def row_of(task: Task) -> Values:
         *(lease or _NO_LEASE),
         extra_json,
         died,
+        runs,
         folded,
         *mail,
     )

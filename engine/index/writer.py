@@ -36,7 +36,7 @@ from engine.index.schema import (
     clean_text,
     row_of,
 )
-from engine.model import Missing, Problem, State, Task
+from engine.model import AttemptLimit, Missing, Problem, State, Task, attempts_allowed
 from engine.system.cleanup import closed_on_error
 from engine.values import NamedTuple
 
@@ -120,8 +120,9 @@ class Writer:
     Raises, everywhere: sqlite3.Error, if the disk is full or the file is gone; after that, only
     `close` is useful."""
 
-    def __init__(self, path: str) -> None:
-        """Create a new index in a file that does not exist yet."""
+    def __init__(self, path: str, limit: AttemptLimit = attempts_allowed) -> None:
+        """Create a new index in a file that does not exist yet; `limit` as in `row_of`."""
+        self._limit = limit
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         with closed_on_error(self._db):
             for pragma in (
@@ -183,7 +184,7 @@ class Writer:
 
     def add_scanned(self, scanned: Collection[Task | Missing | Problem]) -> IndexDelta:
         """Write a part of a full scan; rows that are not in it stay until the end of the scan."""
-        tasks = [row_of(item) for item in scanned if isinstance(item, Task)]
+        tasks = [row_of(item, self._limit) for item in scanned if isinstance(item, Task)]
         problems = [item for item in scanned if isinstance(item, Problem)]
         try:
             return self._add_scanned(tasks, problems)
@@ -285,7 +286,7 @@ class Writer:
     ) -> IndexDelta:
         """Write the result of looking up some names: these tasks exist there, and nowhere else. A
         name without a result is unknown: its rows do not change."""
-        tasks = [row_of(item) for item in answers if isinstance(item, Task)]
+        tasks = [row_of(item, self._limit) for item in answers if isinstance(item, Task)]
         missing = {clean_text(item.id) for item in answers if isinstance(item, Missing)}
         problems = [item for item in answers if isinstance(item, Problem)]
         names = {clean_text(name) for name in asked}

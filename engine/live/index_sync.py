@@ -19,7 +19,16 @@ from queue import Empty, SimpleQueue
 from engine.index.schema import CHUNK_ROWS
 from engine.index.writer import IndexDelta, Writer
 from engine.live.folder_watch import FolderWatch, SharedParts
-from engine.model import Edges, Missing, Problem, State, Task, TaskCounts
+from engine.model import (
+    AttemptLimit,
+    Edges,
+    Missing,
+    Problem,
+    State,
+    Task,
+    TaskCounts,
+    attempts_allowed,
+)
 from engine.store import Control, ReadableStore, Unavailable
 from engine.system.temp_dir import TempDir
 from engine.text.error_text import error_text
@@ -127,9 +136,11 @@ class IndexSync:
         shared: SharedParts | None = None,
         *,
         read_store: Callable[[ReadableStore], Iterator[Found]] = scan_all,
+        limit: AttemptLimit = attempts_allowed,
     ) -> None:
         """`notify` is called on this object's thread when `latest` or `crash` changes; `read_store`
-        is what a full scan reads."""
+        is what a full scan reads; `limit` is the maximum attempts of each task."""
+        self._limit = limit
         self._open_store, self._read_store = open_store, read_store
         self._place = place
         self._notify = notify
@@ -587,7 +598,7 @@ class IndexSync:
         self._scratch = TempDir(self._place)
         path = os.path.join(self._scratch.path, "index")
         self._arranged = False
-        self._index = Writer(path)
+        self._index = Writer(path, self._limit)
         self.path = path  # last, because readers open the path immediately
         return self._index
 

@@ -17,7 +17,7 @@ from engine.live.index_sync import Found, IndexSync, scan_all
 from engine.live.index_sync import IndexChanged as IndexChanged
 from engine.live.queries import CachedQueries, IndexQueries
 from engine.live.store_actions import OperationHistory, StoreActions, StoreThread
-from engine.model import Edges, State
+from engine.model import AttemptLimit, Edges, State, attempts_allowed
 from engine.operations.journal import Journal
 from engine.store import ChangeableStore, Control, ReadableStore, Unavailable
 
@@ -41,6 +41,7 @@ class Inspector:
         find_silence: Callable[[], str] = str,
         shared: SharedParts | None = None,
         read_store: Callable[[ReadableStore], Iterator[Found]] = scan_all,
+        limit: AttemptLimit = attempts_allowed,
     ) -> None:
         """`folder` is the parent of the index's temporary folder; None: chosen by free space.
 
@@ -48,9 +49,15 @@ class Inspector:
         None: no limit. `is_shown` returns False, on any thread, if no screen shows this place
         alone: then file events may come later. `find_silence` returns for how long a read of the
         place has hung; "" if none does. `shared`: what it shares with other places. `read_store`
-        is what a full scan reads."""
+        is what a full scan reads. `limit` is the maximum attempts of each task."""
         self._sync = IndexSync(
-            open_store, folder, self._on_change, is_shown, shared, read_store=read_store
+            open_store,
+            folder,
+            self._on_change,
+            is_shown,
+            shared,
+            read_store=read_store,
+            limit=limit,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: set[asyncio.Future[None]] = set()

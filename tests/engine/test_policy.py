@@ -19,6 +19,23 @@ def a_task(state: State = State.PENDING, due: float = 0.0) -> Task:
     return Task("t", "mail_send", state, NOW - 60, due=due)
 
 
+@pytest.mark.parametrize(("state", "attempts", "reason", "runs"), [
+    (State.DEAD, 3, "max_retries_exceeded", 4),
+    (State.DEAD, 4, "max_retries_exceeded", 4),
+    (State.TRASH, 3, "max_retries_exceeded", 4),
+    (State.TRASH, 3, "", 3),
+    (State.DEAD, 1, "max_retries_exceeded", 1),
+    (State.DEAD, 3, "parked", 3),
+    (State.PENDING, 3, "", 3),
+])  # fmt: skip
+def test_the_last_run_of_an_exhausted_task_counts(
+    state: State, attempts: int, reason: str, runs: int
+) -> None:
+    """A task that used up its retries has had all its runs, though the last one is not stored."""
+    task = a_task(state)._replace(attempts=attempts, extra={"dead_reason": reason})
+    assert policy.count_runs(task, 4) == runs
+
+
 def test_an_age_gives_up_a_task_after_two_attempts_and_if_it_was_seen() -> None:
     """Only after an attempt that was made before, and if runs have seen its age pass."""
     retry = policy.contract_retries()._replace(lifetime=3600.0)

@@ -11,6 +11,7 @@ from engine.logs.log_file import CELL_BYTES, FileEntry
 from engine.logs.log_filter import DEBUG, LineFilter, lines_naming_task
 from engine.logs.merged_log import STEP_CELLS, LogPosition, MergedLog
 from engine.model import State, Task
+from engine.policy import count_runs
 from engine.store import Unavailable
 from engine.text.error_pattern import fold_error, pattern_name
 from engine.text.error_text import error_text
@@ -23,7 +24,6 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.key_rows import ScreenActions
 from tui.screens.message import Message
 from tui.session.place_session import PlaceSession
-from tui.text.task_list import count_runs
 from tui.text.times import format_clock
 
 

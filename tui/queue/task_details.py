@@ -14,7 +14,7 @@ from engine.model import Part, State, Task
 from engine.monitor.recurrence import StillHappens
 from engine.operations.journal import Operation
 from engine.operations.trash import trashed_at
-from engine.policy import died_at
+from engine.policy import count_runs, died_at
 from engine.store import StoreError, Unavailable
 from engine.text.error_pattern import fold_error, pattern_name
 from engine.text.figure import UNKNOWN, Figure
@@ -29,7 +29,6 @@ from tui.task.why_waiting import NO_OUTLOOK, TaskOutlook, list_outlook
 from tui.text.lines import Line, Run, cut_line, fit_text, fold_text
 from tui.text.styles import STILL_LOOKS
 from tui.text.task_fields import others_text, recipients_text
-from tui.text.task_list import count_runs
 from tui.text.times import format_age, format_clock, format_minutes, format_time_with_age
 
 NAME_CELLS = 9

@@ -168,6 +168,7 @@ class PlaceSession:
             find_silence=self.find_silence,
             shared=shared,
             read_store=read_store,
+            limit=place.max_attempts,
         )
         self.worker = WorkerProcess(place.worker_command)
         self.recovery = RecoveryProcess(place.recovery_command)

@@ -15,7 +15,7 @@ from engine.logs.merged_log import Mentions
 from engine.logs.task_events import Attempt, EventKind, TaskEvent
 from engine.model import Part, Relative, Relatives, State, Task
 from engine.operations.notes import Note
-from engine.policy import DAY_SECONDS, died_at
+from engine.policy import DAY_SECONDS, count_runs, died_at
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
 from engine.text.safe import safe_line, safe_lines, state_name
@@ -41,7 +41,7 @@ from tui.text.log_line import log_line, shorten_ids
 from tui.text.styles import STILL_LOOKS
 from tui.text.table import Choice
 from tui.text.task_fields import others_text, task_fields
-from tui.text.task_list import MAX_ID_CELLS, count_runs, short_id
+from tui.text.task_list import MAX_ID_CELLS, short_id
 from tui.text.times import format_clock, format_time_with_age
 
 Text: TypeAlias = list[Line]

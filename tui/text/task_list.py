@@ -111,23 +111,12 @@ def _created(row: ListedTask) -> Run:
     return (format_minutes(row.now - row.task.created) if row.task.created > 0 else UNKNOWN, "")
 
 
-def count_runs(task: Task, limit: int | None) -> int | None:
-    """Number of runs that have ended, as the log counts them; None if unknown. `limit` is their
-    maximum. A queue that counts retries does not count the last run of a task that it gives up, and
-    a purge keeps its count."""
-    has_died = task.state in (State.DEAD, State.TRASH)
-    is_exhausted = task.extra.get("dead_reason") == "max_retries_exceeded"
-    if has_died and is_exhausted and limit and task.attempts == limit - 1:
-        return limit
-    return task.attempts
-
-
 @lru_cache(maxsize=16)  # equal columns have the same cell
 def _tries_cell(limit: AttemptLimit) -> TaskCell:
 
     def tries(row: ListedTask) -> Run:
         most = limit(row.task)
-        if (runs := count_runs(row.task, most)) is None:
+        if (runs := policy.count_runs(row.task, most)) is None:
             return UNKNOWN_RUN
         return (f"{runs}" if most is None else f"{runs}/{most}"), "muted"
 

@@ -43,7 +43,8 @@ def matches(text: str, task: Task, now: float = NOW) -> bool:
 
 def found_ids(tasks: list[Task], found: filter_language.Filter, *read: Reads) -> list[str]:
     """The ids of the tasks that a filter lets through."""
-    return [t.id for t in select_matching(tasks, found, NOW, *read) if isinstance(t, Task)]
+    matching = select_matching(tasks, found, NOW, read[0] if read else lambda _: None)
+    return [t.id for t in matching if isinstance(t, Task)]
 
 
 TASK = a_row(

@@ -113,6 +113,25 @@ async def test_the_count_is_live(tmp_path: Path) -> None:
         await operator.counts('0 of 13 ("tries>9" matches none; 4 without it)')
 
 
+async def test_tries_are_those_of_the_column(tmp_path: Path, spooldeck: Run) -> None:
+    """The last run of a task that used up its retries, which its file does not count, is counted by
+    the filter, as in TRIES, on the screen and in --filter."""
+    make_spool(tmp_path, [a_task(number, State.DEAD, attempts=3) for number in range(2)])
+    place = disk_place(tmp_path, "here")._replace(max_attempts=lambda task: 4)
+    async with filtering(place, tasks=2) as operator:
+        await operator.sees("4/4")
+        for typed, count in (
+            ("tries>=4", "2 of 2"),
+            ("tries=3", '0 of 2 ("tries=3" matches none; 2 without it)'),
+        ):
+            await operator.press("ctrl+u")
+            await operator.types(typed)
+            await operator.counts(count)
+    for typed, number in (("tries=4", 2), ("tries<4", 0)):
+        ended = spooldeck("--root", tmp_path, "queue", "list", "--state", "dlq", "--filter", typed)
+        assert ended.stdout.count("dlq | ") == number
+
+
 async def test_recipients_that_were_not_searched_are_counted() -> None:
     """Of a mail with very many recipients the first are searched: the line says how many, whether
     something is found or not. Another filter has nothing to say."""

@@ -18,7 +18,6 @@ from tui.text.task_list import (
     ListedTask,
     TaskContents,
     TaskContext,
-    count_runs,
     id_cells,
     short_id,
     task_columns,
@@ -92,23 +91,6 @@ def test_attempts_have_their_limit(limit: int | None, text: str) -> None:
     """The attempts of a task are shown with their maximum, if that is known."""
     shape = task_columns(State.DEAD, 80, limit=lambda task: limit)
     assert shape[3].cell(ListedTask(a_task(attempts=2), NOW))[0] == text
-
-
-@each(("state", "attempts", "reason", "runs"), [
-    (State.DEAD, 3, "max_retries_exceeded", 4),
-    (State.DEAD, 4, "max_retries_exceeded", 4),
-    (State.TRASH, 3, "max_retries_exceeded", 4),
-    (State.TRASH, 3, "", 3),
-    (State.DEAD, 1, "max_retries_exceeded", 1),
-    (State.DEAD, 3, "parked", 3),
-    (State.PENDING, 3, "", 3),
-])  # fmt: skip
-def test_the_last_run_of_an_exhausted_task_counts(
-    state: State, attempts: int, reason: str, runs: int
-) -> None:
-    """A task that used up its retries has had all its runs, though the last one is not stored."""
-    task = a_task(state=state, attempts=attempts, extra={"dead_reason": reason})
-    assert count_runs(task, 4) == runs
 
 
 @each(("idents", "cells"), [

@@ -18,7 +18,7 @@ from math import inf
 from engine.formats.base.format import Setup
 from engine.index.filter_language import Filter
 from engine.index.filter_tasks import select_matching
-from engine.model import Problem, State, Task, own_word
+from engine.model import AttemptLimit, Problem, State, Task, own_word
 from engine.operations import plans, trash
 from engine.operations.plans import Plan
 from engine.replay.settings import ReplayPace, rest_problem
@@ -202,7 +202,8 @@ def _planned_tasks(verb: str, setup: Setup, store: ReadableStore, choice: TaskCh
     words = _words(verb, setup, store, choice, filter)
     careful = VERBS[verb].excludes_suspicious
     sizes: dict[str, int] = {}
-    tasks = _tasks(verb, store, words, ids=choice.ids, filter=filter, now=now)
+    limit = setup.retry_policy().max_attempts
+    tasks = _tasks(verb, store, words, ids=choice.ids, filter=filter, now=now, limit=limit)
     noted_ids = setup.notes().noted_ids() if careful else frozenset()
     total, passed_over = 0, Counter[str]()
     if choice.limit:
@@ -314,6 +315,7 @@ def _tasks(
     ids: Sequence[str],
     filter: Filter,
     now: float,
+    limit: AttemptLimit,
 ) -> Iterator[Task]:
     refusals = dict.fromkeys(ids, "not found")
     states = dict.fromkeys(store.states[state] for state in words.values())
@@ -321,7 +323,7 @@ def _tasks(
     scan = show_progress(store.scan(scan_names), "tasks read")
     read = partial(read_data, store)
     if filter:
-        scan = select_matching(note_searched(store, scan, filter), filter, now, read)
+        scan = select_matching(note_searched(store, scan, filter), filter, now, read, limit)
     for scanned in scan:
         if isinstance(scanned, Problem):
             print_error(f"{safe_line(scanned.where)}: {safe_line(scanned.what)}")

@@ -27,7 +27,7 @@ def list_tasks(setup: Setup, *, state: str, filter: str, csv: bool, json: bool) 
 
     def rows() -> Iterator[tuple[Task, str]]:
         with closing(store):
-            tasks = _filtered_tasks(store, words, filter)
+            tasks = _filtered_tasks(setup, store, words, filter)
             # On a terminal the tasks themselves are the progress.
             if not sys.stdout.isatty():
                 tasks = show_progress(tasks, "tasks read")
@@ -49,7 +49,7 @@ def list_tasks(setup: Setup, *, state: str, filter: str, csv: bool, json: bool) 
 
 
 def _filtered_tasks(
-    store: ReadableStore, words: Mapping[str, State], text: str
+    setup: Setup, store: ReadableStore, words: Mapping[str, State], text: str
 ) -> Iterator[Task | Problem]:
     """Yield the tasks that match a filter, as on the screen."""
     if not text:
@@ -60,7 +60,8 @@ def _filtered_tasks(
     now = time.time()
     filter = parse_filter_option(text, store.states, now, store.words, reads_data=True)
     tasks = note_searched(store, _tasks(store, words), filter)
-    return select_matching(tasks, filter, now, partial(read_data, store))
+    limit = setup.retry_policy().max_attempts
+    return select_matching(tasks, filter, now, partial(read_data, store), limit)
 
 
 def _tasks(store: ReadableStore, words: Mapping[str, State]) -> Iterator[Task | Problem]:

@@ -21,7 +21,6 @@ from engine.formats.known_formats import (
     own_format,
     setup_for,
 )
-from engine.model import attempts_allowed
 from engine.store import Store, Unavailable
 from engine.system.command_errors import EX_UNAVAILABLE, CommandError, fail
 from engine.system.host import DiskReader, read_host_figures
@@ -201,7 +200,7 @@ def _make_place(place_setup: Setup, name: str, location: str) -> Place:
         from engine.formats.base.destination_controls import place_destinations
 
         destinations = place_destinations(place_setup)
-    policy, no_worker = place_setup.retry_policy(), place_setup.no_worker
+    no_worker = place_setup.no_worker
     accepted = (one for one in config.alerts.accepted if one.place in ("", name, location))
     idle = f"spooldeck's worker does nothing: {no_worker}; the format's own program may"
     obstacle = idle if no_worker else ""
@@ -224,7 +223,7 @@ def _make_place(place_setup: Setup, name: str, location: str) -> Place:
         worker_command=() if no_worker else (*argv, *form.work_command),
         no_worker=no_worker,
         command=("spooldeck", "--root", location, *settings),
-        max_attempts=lambda one: attempts_allowed(one, policy.of_kind(one.kind).max_runs or None),
+        max_attempts=place_setup.retry_policy().max_attempts,
         alerts=config.alerts._replace(accepted=tuple(accepted)),
         claim_obstacle=lambda kind: obstacle,
         recording=place_setup.recorder_slot(),
