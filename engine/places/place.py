@@ -205,6 +205,8 @@ class Place(NamedTuple):
     """Paths of the logs to follow."""
     server_logs: tuple[str, ...] = ()
     """Paths of logs of the server that works here: shown and searched, but no events are read."""
+    no_server_log: str = ""
+    """Why no log of its server is known; "" if one is, or it has none."""
     log_copy: CopiedLog | None = None
     """The copied end of the server's log, if the server is elsewhere."""
     worker_command: tuple[str, ...] = ()

@@ -284,14 +284,18 @@ def empty_lines(
     looking: bool,
     width: int,
     troubles: Mapping[str, str],
+    no_log: str = "",
 ) -> list[Line]:
-    """Text if no line is shown; `looking`: the search still runs; `troubles`: errors by path."""
+    """Text if no line is shown; `looking`: the search still runs; `troubles`: errors by path;
+    `no_log`: why there is no other log."""
     if looking:
         text = "loading ..."
     elif not paths:
         text = "this place has no log"
     elif status.source and not (status.lines or status.words or status.level):
         text = f"{status.source}: nothing logged yet" if status.is_copied else status.source
+    elif no_log and not (status.lines or status.words):
+        text = no_log
     elif all(path in troubles for path in paths):
         is_new = all(why == NO_LOG_FILE for why in troubles.values())
         text = f"no {'log yet' if is_new else 'readable log'}: {describe_troubles(troubles)}"

@@ -343,7 +343,10 @@ class LogParts:
             line = min(line, cursor)
         is_searching = is_searching or reader.job is not None
         troubles, width = reader.book.troubles, self.page.width
-        notice = view.empty_lines(self.logs, self.status, is_searching, width, troubles)
+        no_log = self.session.place.no_server_log
+        notice = view.empty_lines(
+            self.logs, self.status, is_searching, width, troubles, no_log=no_log
+        )
         self.style = self.style.with_columns_for(entries)
         self.page.show(entries, cursor, self.style, line, notice)
         self.screen.show_change(Change.LINES)

@@ -68,12 +68,15 @@ class LogHistogram(Lines):
     def paint(self, selected: FileEntry | None, screen: Size) -> None:
         """Paint the bars for a screen of that size; `selected` is the line under the cursor."""
         border = frame_border(*screen)
-        self.display, is_box = border > 0, border == BOX
+        is_new, is_box = not self.display, border == BOX
+        self.display = border > 0 and self._newest > 0  # else no line has a time
         height = BAR_LINES if screen.height < WALL_LINES else 2 * BAR_LINES
         self.styles.height = height + border if is_box else 1
         width, begin, end = self.size.width, self._begin, self._end
-        if self._rates is None or not self._newest > 0 or not width:
-            return  # no line has a time
+        if is_new and self.display:
+            self.call_after_refresh(self.paint, selected, screen)
+        if self._rates is None or not self.display or not width:
+            return
         if not is_box:
             parts = self._rates.parts(max(1, width - 32), begin, end)
             self.show([small_histogram(parts, begin, end, width)])

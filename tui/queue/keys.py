@@ -21,6 +21,10 @@ def _only_tasks(parts: QueueParts) -> str | None:
     return "" if parts.tabs.on_problems else None
 
 
+def _log_label(parts: QueueParts) -> str | None:
+    return "" if parts.session.no_log else _only_tasks(parts)
+
+
 make = RowMaker[QueueParts, Change](keys.LIST, Change.NOTHING)
 own, key = make.own, make.key
 on_tasks = partial(own, label=_only_tasks)
@@ -83,7 +87,7 @@ ROWS: tuple[Row, ...] = (
         partial(actions.go, target=Target(keys.CLUSTERS)),
     ),
     on_tasks("order | o | o | order | View +minor | sort by another column", actions.order),
-    KeyRow(key("log", is_minor=True), actions.open_log, label=_only_tasks),
+    KeyRow(key("log", is_minor=True), actions.open_log, label=_log_label),
     _place("next_place | ] | ] | - | View | next place", 1),
     _place("previous_place | [ | [ | - | View | previous place", -1),
     on_tasks(

@@ -365,7 +365,8 @@ def next_step(parts: QueueParts, *, lock_alarms: bool) -> tuple[str, str]:
             name = planning.usual_name("retry", amount, picked=picked)
             return "R", f"plans to {name} them, attempts reset"
         return "*", "selects all of this cluster; then R replays them"
-    return _READ_ONLY_STEPS.get(state, _ENTER) if read_only else _STEPS[state]
+    step = _READ_ONLY_STEPS.get(state, _ENTER) if read_only else _STEPS[state]
+    return _ENTER if step[0] == "t" and parts.session.no_log else step
 
 
 _ENTER = ("Enter", "shows why it waits, and when it runs")

@@ -47,7 +47,8 @@ class LogPane(Lines):
             log_line(line.when, line.level, shorten_ids(line.text), width) for line in log[-height:]
         ]
         is_elsewhere = session.place.log_copy is not None
-        why = "on the server's host: 7 copies its end" if is_elsewhere else "no log lines yet"
+        why = session.no_log or "no log lines yet"
+        why = "on the server's host: 7 copies its end" if is_elsewhere else why
         nothing: Line = ((f" {why}", "muted"),)
         self.show(rows or [nothing])
 

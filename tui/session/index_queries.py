@@ -137,7 +137,8 @@ async def check_clusters(session: PlaceSession, query: Query) -> tuple[CheckedCl
     def judge() -> tuple[CheckedCluster, ...]:
         recurrences = check_recurrences(clusters, events, now, sent_to=sent_to, registry=registry)
         if session.place.server:
-            recurrences = map(_with_server_log, recurrences)
+            log = session.place.no_server_log or SERVER_LOG
+            recurrences = (_with_server_log(one, log) for one in recurrences)
         return tuple(map(CheckedCluster, clusters, recurrences))
 
     is_all_failed = query in (Query(State.DEAD), Query(None))
@@ -146,9 +147,9 @@ async def check_clusters(session: PlaceSession, query: Query) -> tuple[CheckedCl
     return tuple(sorted((*judged, *gone), key=lambda one: -one.cluster.count))
 
 
-def _with_server_log(one: Recurrence) -> Recurrence:
+def _with_server_log(one: Recurrence, log: str) -> Recurrence:
     """The recurrence at a place whose server has a log: it is shown, but not counted."""
-    known = (SERVER_LOG if text == NO_LOG else text for text in one.evidence)
+    known = (log if text == NO_LOG else text for text in one.evidence)
     return one._replace(evidence=tuple(known))
 
 

@@ -381,6 +381,11 @@ class PlaceSession:
         self.count_samples.clear()
 
     @property
+    def no_log(self) -> str:
+        """Why its logs have no line: that of its server is not known; "" if they may have."""
+        return "" if self.readings.log else self.place.no_server_log
+
+    @property
     def lacks_worker(self) -> bool:
         """True if lock and logs show no worker at this place."""
         has_worker = self.worker.pid is not None

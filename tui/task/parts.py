@@ -407,6 +407,7 @@ class TaskParts:
             details = reader.details
             departure = view.describe_departure(details) if details else self.empty_text()
             log: Line = (("next ", "muted"), ("t", "key"), (" shows its log lines ", ""))
+            log = () if self.session.no_log else log
             return join_ends(((f" {departure}", "warn"),), log, width)
         if reader.details is None or task is None:
             return ()
@@ -431,7 +432,8 @@ class TaskParts:
             key, does = "L", "releases it"
         verb = next((each.verb for each in keys.verb_keys() if each.shown == key), "")
         if not verb or self.verb_refusal(verb):
-            return "t", "shows its log lines"
+            no_log = self.session.no_log
+            return ("", no_log) if no_log else ("t", "shows its log lines")
         cluster = None if self.reader.details is None else self.reader.details.cluster
         if key == "R" and cluster is not None and cluster.now.answer is StillHappens.YES:
             does += "; its error still happens"

@@ -131,7 +131,7 @@ ROWS: tuple[Row, ...] = (
         "Right",
         _turn,
     ),
-    KeyRow(key("log"), _open_log),
+    KeyRow(key("log"), _open_log, label=lambda parts: "" if parts.session.no_log else None),
     KeyRow(key("neighbor(1)"), partial(_neighbor, by=1)),
     KeyRow(key("neighbor(-1)"), partial(_neighbor, by=-1)),
     own("reread | r | r | re-read | View +minor | re-read the task", _reread),

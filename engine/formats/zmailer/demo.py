@@ -124,7 +124,7 @@ class DemoPostoffice:
             self._put(self._choose(), now - 6 * HOUR + number * 6 * MINUTE)
         self._put(SAMPLES[0]._replace(tag="~"), now - 7 * HOUR)
         files.replace_file(f"{self._root}/freezer/4711", b"i 4711\nr torn when the disk was full")
-        return {"stores": f"  zmailer: {{scheduler_conf: {conf}}}\n"}
+        return {"stores": f"  zmailer: {{scheduler_conf: {conf}, log: {folder}/scheduler.log}}\n"}
 
     def open(self) -> None:
         """Start the mail servers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import threading
 import time
@@ -246,6 +247,24 @@ async def test_why_it_is_empty(tmp_path: Path, logs: tuple[str | bytes | None], 
         )
         assert "Esc back" in hints and "search" not in hints
         assert not {"Enter task", "filter", "error", "time"} & {*hints.split("  ")}
+
+
+async def test_a_log_of_the_server_that_is_not_known_is_named_alike(tmp_path: Path) -> None:
+    """List, task, cluster and log give the same reason; no key leads to a log without a line, and
+    there is no empty histogram."""
+    why = "no log of the scheduler is known: set it"
+    logs, tasks = (str(tmp_path / "queue.log"),), a_memory([a_task(1, due=0.0)])
+    place = a_place(tasks, logs=logs, no_server_log=why, server="the scheduler")
+    async with an_operator(place, size=(120, 40)) as operator:
+        await operator.step("2", why)
+        await operator.step("enter", f"next {why}", "?, no log of the scheduler")
+        assert not re.search("t log|t shows", operator.text)
+        await operator.step("7", LogScreen, why)
+        assert not operator.console.screen.query_one(LogHistogram).display
+        (tmp_path / "queue.log").write_text(line(1, "a line"))
+        await operator.until(lambda: operator.console.screen.query_one(LogHistogram).display)
+        await operator.sees("Lines, ")
+        await operator.step("escape", "t log")
 
 
 async def test_the_next_step_is_the_task_of_the_line(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def log(
         scan = LineScan(book, END, through, lines, forward=False, since=floor)
         while not scan.done and (floor == NO_TIME or scan.horizon() >= floor):
             scan.step()
-        _report_unread(book.troubles, logs)
+        _report_unread(book.troubles, logs, found.no_server_log)
         entries = [entry for entry in scan.entries if entry.key[0] >= floor]
         show([entry for entry in entries if not (follow and entry.is_torn)])
         while follow:  # an incomplete line is printed when it is complete
@@ -116,9 +116,9 @@ def _fetch(place: Place, before: str) -> str:
     return problem
 
 
-def _report_unread(troubles: Mapping[str, str], logs: Sequence[str]) -> None:
-    """Report unreadable logs. A missing log is no error if another exists: a queue without mail has
-    no mail.log."""
+def _report_unread(troubles: Mapping[str, str], logs: Sequence[str], no_log: str) -> None:
+    """Report unreadable logs; `no_log`: why that of the server is not known. A missing log is no
+    error if another exists: a queue without mail has no mail.log."""
     missing = [path for path, why in troubles.items() if why == NO_LOG_FILE]
     for path, why in troubles.items():
         if path not in missing:
@@ -127,7 +127,7 @@ def _report_unread(troubles: Mapping[str, str], logs: Sequence[str]) -> None:
         print_error("no log: this format writes none")
     elif len(missing) == len(logs):
         names = " or ".join(map(safe_line, missing))
-        print_error(f"no log yet: no {names}; the first operation creates it")
+        print_error(no_log or f"no log yet: no {names}; the first operation creates it")
 
 
 def _line_filter(text: str, level: str) -> LineFilter:

@@ -300,6 +300,9 @@ def _agent_words(one: AgentView, view: ThreadView, now: float) -> str:
     return f"{one.state or UNKNOWN} OF={one.outstanding} UF={view.unfed} {' '.join(ages)}"
 
 
+NO_LOG = "no log of the scheduler is known: set stores.zmailer.log"
+
+
 def open_spool(setup: Setup) -> ZmailerStore:
     """Open the store of a spool. Raises Unavailable: it cannot be reached."""
 
@@ -334,6 +337,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
         server=SERVER,
         groups=groups,
         logs=(setup.log_path, *filter(None, [log]), *setup.config.logs),
+        no_server_log="" if log else NO_LOG,
         max_attempts=attempts_allowed,
         claim_obstacle=watch.obstacle,
     )
