@@ -213,7 +213,7 @@ def task_lines(
 ) -> list[Line]:
     """Some tasks of a group under a title. `limit`: maximum attempts of each task."""
     mailed = any(task.sender for task in tasks)
-    longest, contents = id_cells(tasks), TaskContents().with_tasks(tasks)
+    longest, contents = id_cells(tasks), TaskContents().with_tasks(tasks, now)
     shape = task_columns(
         state, width, longest=longest, limit=limit, mailed=mailed, contents=contents
     )

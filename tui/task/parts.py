@@ -402,14 +402,13 @@ class TaskParts:
 
     def next_step(self, width: int) -> Line:
         """That the task is gone or has changed, or the next step."""
-        reader, task = self.reader, self.task
+        reader, task, details = self.reader, self.task, self.reader.details
         if reader.gone:
-            details = reader.details
             departure = view.describe_departure(details) if details else self.empty_text()
             log: Line = (("next ", "muted"), ("t", "key"), (" shows its log lines ", ""))
-            log = () if self.session.no_log else log
-            return join_ends(((f" {departure}", "warn"),), log, width)
-        if reader.details is None or task is None:
+            left: Line = ((f" {departure}", "warn"),)
+            return left if self.session.no_log else join_ends(left, log, width)
+        if details is None or task is None:
             return ()
         if reader.changed and self.tab != "summary":
             return ((f" {reader.changed}", "warn"),)
@@ -432,8 +431,7 @@ class TaskParts:
             key, does = "L", "releases it"
         verb = next((each.verb for each in keys.verb_keys() if each.shown == key), "")
         if not verb or self.verb_refusal(verb):
-            no_log = self.session.no_log
-            return ("", no_log) if no_log else ("t", "shows its log lines")
+            return ("", why) if (why := self.session.no_log) else ("t", "shows its log lines")
         cluster = None if self.reader.details is None else self.reader.details.cluster
         if key == "R" and cluster is not None and cluster.now.answer is StillHappens.YES:
             does += "; its error still happens"

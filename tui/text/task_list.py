@@ -155,6 +155,12 @@ TIME_COLUMNS: Mapping[State, tuple[str, TaskCell, str]] = {
 }
 """The time column of a state: its title, its cell, and the order that sorts by it."""
 
+
+def _state_time(row: ListedTask) -> Run:
+    _, cell, _ = TIME_COLUMNS.get(row.task.state, ("", _created, ""))
+    return cell(row)
+
+
 NOTE_SIGN = "#"
 """Marks a task with a note; also the key that writes one."""
 
@@ -177,17 +183,23 @@ class TaskContents(NamedTuple):
     """Cells of the longest error or description."""
     sender: int = 0
     recipient: int = 0
+    age: int = 0
+    time: int = 0
+    """Cells of the column of `TIME_COLUMNS`."""
 
-    def with_tasks(self, tasks: Iterable[Task]) -> TaskContents:
-        """Also those of more tasks."""
-        rows = [ListedTask(task, 0.0) for task in tasks]
+    def with_tasks(self, tasks: Iterable[Task], now: float) -> TaskContents:
+        """Also those of more tasks, at `now` (epoch seconds UTC)."""
+        rows = [ListedTask(task, now) for task in tasks]
         kinds = ("" if row.task.id.endswith(f"-{row.task.kind}") else row.task.kind for row in rows)
-        cells = (_error_or_description, _sender, _recipients_cell(MAX_ADDRESS_CELLS))
+        recipients = _recipients_cell(MAX_ADDRESS_CELLS)
+        cells = (_error_or_description, _sender, recipients, _created, _state_time)
         longest = (max([0, *(cells_of(cell(row)[0]) for row in rows)]) for cell in cells)
         return TaskContents(self.kinds.union(kinds), *map(max, self[1:], longest))
 
 
-ANY_CONTENTS = TaskContents(frozenset(("", UNKNOWN)), 9, MAX_ADDRESS_CELLS, MAX_ADDRESS_CELLS)
+ANY_CONTENTS = TaskContents(
+    frozenset(("", UNKNOWN)), 9, MAX_ADDRESS_CELLS, MAX_ADDRESS_CELLS, age=6, time=9
+)
 """Of rows that are not known."""
 
 
@@ -218,12 +230,13 @@ def task_columns(
         _id_column(_id_width(longest)),
         *_kind_column(kinds, contents),
         *[Column("STATE", 7, _word, rank=1)] * worded,
-        Column("AGE", 6, _created, right=True, order="created", is_age=True),
+        Column("AGE", max(4, contents.age), _created, right=True, order="created", is_age=True),
         Column("TRIES", 5, _tries_cell(limit), right=True, order="attempts"),
     )
     if state in TIME_COLUMNS:
         title, when, order = TIME_COLUMNS[state]
-        cells = {State.DEAD: 6, State.ACTIVE: 7}.get(state, 9)
+        most = {State.DEAD: 6, State.ACTIVE: 7}.get(state, 9)
+        cells = min(most, max(len(title) + 1, contents.time))  # a sign of the order before it
         is_age = order != "due"
         fixed += (Column(title, cells, when, right=True, order=order, is_age=is_age),)
     what = _what_column(state, contents.error)

@@ -164,7 +164,8 @@ class TaskList(Painted, can_focus=True):
         """The columns for the rows; they stay while single rows are updated in place."""
         query, window, is_new = (view := self.rows.view).query, view.window, view.is_new_query
         options = self.signs.shown
-        grounds = (query, width, window.generation, window.start, window.total, options, is_new)
+        rows = window.generation, window.start, window.total, self._now
+        grounds = (query, width, *rows, options, is_new)
         if self._grounds != grounds:
             self._grounds, tasks = grounds, window.tasks
             longest = id_cells(tasks)
@@ -173,7 +174,7 @@ class TaskList(Painted, can_focus=True):
             ids = max((cell_len(safe_line(t.id)) for t in tasks if "ids" in options), default=0)
             result = query.state, query.filter, query.order
             before = self._contents[1] if self._contents[0] == result else TaskContents()
-            contents = before.with_tasks(tasks)
+            contents = before.with_tasks(tasks, self._now)
             self._contents = result, before if is_new else contents  # rows of the former result
             layout = (result, width, destined, longest, worded, kinds, ids, options, contents)
             # Columns that are made again are equal but for their functions: all rows would be, too.
