@@ -26,13 +26,16 @@ from engine.waiting_reasons import join_reasons
 from tui.session.index_queries import CheckedCluster, check_clusters
 from tui.session.place_session import PlaceSession
 from tui.task.why_waiting import NO_OUTLOOK, TaskOutlook, list_outlook
-from tui.text.lines import Line, Run, cut_line, fit_text, fold_text
+from tui.text.lines import Line, Run, fit_text, fold_long_lines, fold_text
 from tui.text.styles import STILL_LOOKS
 from tui.text.task_fields import others_text, recipients_text
 from tui.text.times import format_age, format_clock, format_minutes, format_time_with_age
 
 NAME_CELLS = 9
 """Cells for the names of the fields."""
+
+MAX_FIELD_LINES = 4
+"""Lines of a field of several runs."""
 
 BRIEF_LINES = 4
 """Lines of the details below a small list."""
@@ -110,7 +113,8 @@ def brief_lines(
         *([cluster] if cluster else []),
         *((("error ", "muted"), (piece, "")) for piece in pieces),
     ]
-    return [cut_line(((" ", ""), *line), width) for line in lines[:BRIEF_LINES]]
+    shown: list[Line] = [((" ", ""), *line) for line in lines[:BRIEF_LINES]]
+    return fold_long_lines(shown, width, BRIEF_LINES)
 
 
 def trash_rows(task: Task, trash: Trash | None, now: float) -> list[Run]:
@@ -129,11 +133,11 @@ def _plain(text: str) -> Line:
 
 
 def _field(name: str, runs: Line, width: int) -> list[Line]:
-    """A name and its value; a value of one run is folded, another one is cut."""
+    """A name and its value; a value of one run is folded, of another one its last run."""
     room = max(8, width - NAME_CELLS - 1)
     label = fit_text(f" {name}", NAME_CELLS + 1)
     if len(runs) > 1:
-        return [cut_line(((label, "muted"), *runs), width)]
+        return fold_long_lines([((label, "muted"), *runs)], width, MAX_FIELD_LINES)
     text, style = runs[0]
     return [
         ((label if not at else " " * len(label), "muted"), (piece, style))
@@ -180,10 +184,10 @@ def _cluster_rows(
     last = f", last {format_clock(judged.last)}" if judged.last is not None else ""
     text = safe_line(answer.text)
     if answer.answer is StillHappens.UNKNOWN and answer.evidence:
-        text, last = "unknown", f": {safe_line(answer.evidence[0])}"
+        text, last = f"unknown: {safe_line(answer.evidence[0])}", ""
     return [
         ("cluster", ((cluster.mark, "accent"), (others, ""))),
-        ("still?", ((text, STILL_LOOKS[answer.answer]), (last, ""))),
+        ("still?", ((text, STILL_LOOKS[answer.answer]), *[(last, "")] * bool(last))),
     ]
 
 

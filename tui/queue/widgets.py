@@ -253,7 +253,7 @@ class QueueWidgets:
             rows=len(parts.problems) if on_problems else parts.rows.view.matching,
             alarms=self._lock_line.alarms,
             facts=len(facts),
-            details=self._details_lines,
+            details=self._details_lines + self._warning.display,  # which takes a row of them
             log=len(readings.log),
             folded=len(fold_long_lines(facts, side, 2 * len(facts))) - len(facts),
         )
@@ -346,8 +346,10 @@ class QueueWidgets:
             self._states.show_frame(frame)
         warning = painters.metrics_warning(self.parts)
         is_visible = bool(warning[0]) and self._screen.size.height >= MIN_WARNING_LINES
-        self._warning.display = is_visible
+        is_new, self._warning.display = is_visible != self._warning.display, is_visible
         self._warning.show([cut_line(((" ", ""), warning), self._screen.size.width)] * is_visible)
+        if is_new:
+            self.lay_out()
 
     def _paint_log(self) -> None:
         self._log.show_log(self.session)

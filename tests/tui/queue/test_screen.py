@@ -32,6 +32,7 @@ from tests.console_places import (
     a_console,
     a_memory,
     a_place,
+    a_stuck_lock,
     a_task,
     disk_place,
     free,
@@ -377,6 +378,27 @@ async def test_the_age_of_the_last_listing_is_shown() -> None:
         server="Postfix", lock=None, listed_at=lambda: NOW - 34, moved_in_listing=lambda: 3
     ) as operator:
         await operator.sees("Postfix delivers", "listed 34s ago", "3 moved during the listing")
+
+
+async def test_details_beside_the_list_are_whole() -> None:
+    """A reason that is too long for its line goes on below, also where a warning takes a row: the
+    graph makes room."""
+    why = "no log of the scheduler is known: set stores.zmailer.log in the configuration"
+    place = a_place(
+        a_memory([a_task(1)]), lock=a_stuck_lock, no_server_log=why, server="the server"
+    )
+    place = place._replace(queue_metrics="/nonexistent/queue.prom")
+    async with an_operator(place, size=(120, 40)) as operator:
+        await operator.step("2", "no queue.prom yet")
+
+        def details() -> str:
+            lines = (
+                line.rpartition("|")[0].rpartition("|")[2] for line in operator.text.split("\n")
+            )
+            return " ".join(" ".join(lines).split())
+
+        whole = (f"still? unknown: {why}", "lock is stuck: no heartbeat from PID 4711 for")
+        await operator.until(lambda: all(text in details() for text in whole))
 
 
 async def test_a_barred_task_has_grey_keys_and_stays() -> None:
