@@ -214,7 +214,7 @@ def _empty_text(parts: QueueParts, state: State) -> str:
     totals = parts.context.totals()
     if state is State.DEAD and totals is not None and totals.dead:
         others = Figure(totals.dead, not totals.is_partial).text()
-        return f"no tasks in {where} here, {others} at other places"
+        return f"no tasks in {where} here, {others} at other places: ] next place"
     return f"no tasks in {where}"
 
 

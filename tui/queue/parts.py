@@ -446,9 +446,12 @@ class QueueParts:
             if not self.context.arming.read_only and self.problem_controls:
                 return "problems are changed by controls: C lists them"
             return "problems cannot be changed here: Enter shows them"
-        return self.filter.error or refusals.verb_refusal(
+        refused = self.filter.error or refusals.verb_refusal(
             self.session, self.context, verb, self.state, self.selected_task
         )
+        view = self.rows.view
+        is_empty = view.loaded and not view.matching and not self.marks.visible(self.state)
+        return refused or "no task to act on" * is_empty
 
 
 def describe_scope(scope: Scope, planned: int) -> str:

@@ -259,13 +259,24 @@ async def test_problems_are_counted_and_listed(
         await operator.sees("Problems 2 of 3")
 
 
+async def test_nothing_is_planned_without_a_task() -> None:
+    """A key of an action says that there is no task, also for all that match, and opens no plan."""
+    async with an_operator(a_place(a_memory([a_task(1)]))) as operator:
+        for pressed in (DEAD, "*"):
+            await operator.step(pressed, "no tasks in dead")
+            await operator.press("X")
+            await operator.until(lambda: "no task to act on" in operator.line("scope"))
+            grey = operator.console.screen.query_one("#hints", Lines).lines[0]
+            assert not any("purge" in text and style != "muted" for text, style in grey)
+
+
 async def test_places_are_switched() -> None:
     """`]` and `[` go round the places; each keeps its tab. An empty list of dead tasks says how
     many other places have."""
     places = a_place(a_memory([])), a_place(a_memory(some_tasks()), name="/srv/other")
     async with an_operator(*places) as operator:
         await operator.press(DEAD)
-        await operator.sees("no tasks in dead here, 12 at other places")
+        await operator.sees("no tasks in dead here, 12 at other places: ] next place")
         await operator.press("]")
         await operator.sees("> other", "(2/2)")
         await operator.press("[")
