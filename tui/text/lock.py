@@ -36,7 +36,8 @@ def lock_part(evidence: LockEvidence | None, now: float) -> Line:
         return (("lock ", "muted"), (", ".join(filter(None, [holder, heartbeat])) or "held", ""))
     if verdict is Verdict.FREE:
         return (("lock ", "muted"), ("free", ""))
-    silent = f" {format_minutes(now - evidence.since)}" if evidence.since else ""
+    seconds = now - evidence.since if evidence.since else 0.0
+    silent = f" {format_minutes(seconds)}" if seconds >= 60 else ""  # the reason has them exactly
     style = "chip-error" if verdict is Verdict.STUCK else "chip-warn"
     chip = (f" {verdict.value.upper()}{silent} ", style)
     reason = safe_line(evidence.reason)

@@ -17,6 +17,8 @@ from tui.text.styles import bracket_chips
     ((Verdict.HELD, 42, NOW - 60), "PID 42, heartbeat 1m ago"),
     ((Verdict.HELD, 42, NOW - 2), "PID 42, heartbeat 2s ago"),
     ((Verdict.STUCK, 42, NOW - 7200, 7200, "too old"), "[STUCK 2h00m] PID 42, too old"),
+    ((Verdict.STUCK, 42, NOW - 46, 30, "PID 42 is silent for 46s (limit 30s)"),
+     "[STUCK] PID 42 is silent for 46s (limit 30s)"),
     ((Verdict.STALE, 42, None, 0, "its owner is gone"), "[STALE] PID 42, its owner is gone"),
     ((Verdict.STUCK, 42, None, 0, "PID 42 is alive"), "[STUCK] PID 42 is alive"),
     ((Verdict.UNKNOWN, None, None, None, "EACCES\x1b[2J"), "? EACCES\ufffd[2J"),
