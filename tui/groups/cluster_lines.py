@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from engine.model import AttemptLimit, State, Task, attempts_allowed
+from engine.model import AttemptLimit, Task, attempts_allowed
 from engine.monitor.recurrence import StillHappens
 from engine.text.error_pattern import reply_code
 from engine.text.figures import fit_count, format_count
@@ -105,7 +105,7 @@ def evidence_lines(
     if not tasks:
         return lines
     title = f"Tasks in {cluster.mark} {cluster.count:,}"
-    return [*lines, *task_lines(title, tasks, State.DEAD, now=now, width=width, limit=limit)]
+    return [*lines, *task_lines(title, tasks, tasks[0].state, now=now, width=width, limit=limit)]
 
 
 def _deaths_line(deaths: Sequence[int], now: float, width: int) -> Line:

@@ -50,13 +50,15 @@ def group_table(
     facts: Mapping[str, GroupFacts] = NO_FACTS,
 ) -> tuple[Line, list[Line]]:
     """The titles, and a line for each group. `first` is the state that verbs act on; its column is
-    dropped last. `title` is what the groups are called, `facts` more about some of them."""
+    dropped last, first that of the fewest tasks. `title` is what the groups are called, `facts`
+    more about some of them."""
     title, groups, is_wide = title or table.by, table.groups, width >= NARROW_COLUMNS
     longest = max((cells_of(name_of(group.name)) for group in groups), default=0)
     most = max((group.total for group in groups), default=0)
     room = width // 5 if any(group.error for group in groups) else 3 * width // 10
     used = [state for state in states if any(group.count(state) for group in groups) and is_wide]
-    ranks = sorted(used, key=lambda state: state is not first)
+    sums = {state: sum(group.count(state) for group in groups) for state in used}
+    ranks = sorted(used, key=lambda state: (state is not first, -sums[state]))
 
     def known(group: TaskGroup) -> GroupFacts:
         return facts.get(group.name, GroupFacts())

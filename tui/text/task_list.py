@@ -181,6 +181,8 @@ class TaskContents(NamedTuple):
     """Their kinds; "" for that of a task whose id ends in it."""
     error: int = 0
     """Cells of the longest error or description."""
+    only_error: int = 0
+    """Cells of the longest error."""
     sender: int = 0
     recipient: int = 0
     age: int = 0
@@ -192,13 +194,13 @@ class TaskContents(NamedTuple):
         rows = [ListedTask(task, now) for task in tasks]
         kinds = ("" if row.task.id.endswith(f"-{row.task.kind}") else row.task.kind for row in rows)
         recipients = _recipients_cell(MAX_ADDRESS_CELLS)
-        cells = (_error_or_description, _sender, recipients, _created, _state_time)
+        cells = (_error_or_description, _error, _sender, recipients, _created, _state_time)
         longest = (max([0, *(cells_of(cell(row)[0]) for row in rows)]) for cell in cells)
         return TaskContents(self.kinds.union(kinds), *map(max, self[1:], longest))
 
 
 ANY_CONTENTS = TaskContents(
-    frozenset(("", UNKNOWN)), 9, MAX_ADDRESS_CELLS, MAX_ADDRESS_CELLS, age=6, time=9
+    frozenset(("", UNKNOWN)), 9, 9, MAX_ADDRESS_CELLS, MAX_ADDRESS_CELLS, age=6, time=9
 )
 """Of rows that are not known."""
 
@@ -247,7 +249,7 @@ def task_columns(
         where = Column("DESTINATION", 20, _destination, keeps_end=True, order="destination")
         fixed = (*fixed, where)
         room -= 20 + COLUMN_GAP_CELLS
-    if room < 110:
+    if room < 110 or not contents.only_error:
         return _with_rest(fixed, what, width)
     cells = room // 3 - COLUMN_GAP_CELLS
     more = Column("DESCRIPTION", cells, _description, order="description")

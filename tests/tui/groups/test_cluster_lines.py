@@ -18,7 +18,7 @@ from engine.model import State, Task
 from engine.monitor.recurrence import Recurrence, StillHappens
 from engine.text.error_pattern import fold_error, pattern_name
 from tests.console_operator import ConsoleOperator, an_operator, words
-from tests.console_places import a_memory, a_task, disk_place, make_spool
+from tests.console_places import a_memory, a_place, a_task, disk_place, make_spool
 from tests.nftban_queues import Run
 from tests.tables import each
 from tui.cli.print.groups import read_failed
@@ -165,3 +165,10 @@ def test_the_answer_of_a_cluster_is_whole_at_any_width(width: int) -> None:
     checked = CheckedCluster(cluster, Recurrence(StillHappens.NO, "no (23h59m)", ()))
     _, (row,) = cluster_table([checked], 0.0, width)
     assert "no (23h59m)" in words([row.line])
+
+
+async def test_the_tasks_of_a_pending_cluster_have_their_due_time() -> None:
+    """Tasks that have not died have the time column of their state, not one of `?`."""
+    place = a_place(a_memory([a_task(number) for number in (1, 13)]))
+    async with an_operator(place, size=(100, 30)) as operator:
+        await operator.step("2 c", "Tasks in F-", "TRIES DUE ERROR", "in 10m")

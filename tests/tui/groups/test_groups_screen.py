@@ -102,6 +102,16 @@ def test_a_bar_goes_before_a_count(width: int, has_bar: bool) -> None:
     assert bar_legend(head, named) == legend
 
 
+def test_a_state_of_few_tasks_goes_before_one_of_many() -> None:
+    """At 80 columns 51 dead tasks have a column, and one that runs has none."""
+    counts = {State.PENDING: 151, State.ACTIVE: 1, State.DEAD: 51}
+    group = TaskGroup("geoban_apply", tuple(counts.get(each, 0) for each in STATES), NOW, NOW)
+    named = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "DLQ"}
+    head, _ = group_table(GroupTable(by="kind", groups=(group,)), named, State.PENDING, NOW, 80)
+    titles = words([head]).split()
+    assert {"PEND", "DLQ"} <= {*titles} and "WORK" not in titles
+
+
 async def test_groups_of_an_unavailable_place_are_unknown(tmp_path: Path) -> None:
     """Not 0: the title has `?`, and the reason stands where the details would be."""
     place = disk_place(tmp_path / "none")

@@ -189,6 +189,14 @@ def test_a_column_that_repeats_one_value_makes_room_for_errors(
     assert [column.title for column in shape[: len(titles.split())]] == titles.split()
 
 
+def test_a_wide_list_without_an_error_has_one_column_of_text() -> None:
+    """At 200 columns, descriptions are not behind a column without a value."""
+    for error, titles in (("", {"ERROR OR DESCRIPTION"}), ("busy", {"ERROR", "DESCRIPTION"})):
+        contents = TaskContents().with_tasks([a_task(error=error, description="a mail")], NOW)
+        shape = task_columns(State.PENDING, 196, contents=contents)
+        assert titles <= {column.title for column in shape}
+
+
 def test_times_are_no_wider_than_the_longest_one() -> None:
     """What ages and due times leave is the error's; a time that grows gets its cells again."""
     task = a_task(created=NOW - 120, due=NOW + 30, error="450 4.2.0 mailbox busy")
