@@ -127,8 +127,7 @@ ROWS: tuple[Row, ...] = (
         is_absent=lambda parts: not parts.has_relatives,
     ),
     own(
-        "part | left h right l | h l | parts | View +key +minor | previous, next part; also Left, "
-        "Right",
+        "part | left h right l | h l | parts | View +key | previous, next part; also Left, Right",
         _turn,
     ),
     KeyRow(key("log"), _open_log, label=lambda parts: "" if parts.session.no_log else None),

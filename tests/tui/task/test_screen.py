@@ -595,3 +595,10 @@ async def test_a_reading_that_is_cancelled_before_it_begins_leaves_no_warning() 
             await operator.pilot.pause()
             gc.collect()
         assert [str(warning.message) for warning in caught] == []
+
+
+async def test_a_narrow_screen_names_the_key_of_the_parts() -> None:
+    """At 80 columns the hints begin with it: without it the other parts are not found."""
+    async with an_operator(a_place(a_memory([a_task(1)]))) as operator:
+        await operator.step("2", "00000001")
+        await operator.step("enter", "h l parts")
