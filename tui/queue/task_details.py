@@ -34,9 +34,6 @@ from tui.text.times import format_age, format_clock, format_minutes, format_time
 NAME_CELLS = 9
 """Cells for the names of the fields."""
 
-MAX_FIELD_LINES = 4
-"""Lines of a field of several runs."""
-
 BRIEF_LINES = 4
 """Lines of the details below a small list."""
 
@@ -133,11 +130,11 @@ def _plain(text: str) -> Line:
 
 
 def _field(name: str, runs: Line, width: int) -> list[Line]:
-    """A name and its value; a value of one run is folded, of another one its last run."""
+    """A name and its value; a value of one run is folded, another one where the pane has room."""
     room = max(8, width - NAME_CELLS - 1)
     label = fit_text(f" {name}", NAME_CELLS + 1)
     if len(runs) > 1:
-        return fold_long_lines([((label, "muted"), *runs)], width, MAX_FIELD_LINES)
+        return [((label, "muted"), *runs)]
     text, style = runs[0]
     return [
         ((label if not at else " " * len(label), "muted"), (piece, style))

@@ -322,7 +322,7 @@ class QueueWidgets:
         width, height = self.details.size
         if self.frame.details and height:
             lines, frame = painters.details(self.parts, width, wide=self.frame.wide)
-            self.details.show(lines)
+            self.details.show(fold_long_lines(lines, width, height))
             self.details.show_frame(frame, focused=self.details.has_focus)
             if not 0 <= self._details_lines - len(lines) <= MOST_BLANK_LINES:
                 self._details_lines = len(lines)

@@ -15,7 +15,7 @@ from engine.formats.nftban.task_format import new_record, render_task
 from engine.index.schema import MAX_TEXT_CHARS
 from engine.index.writer import Writer
 from engine.live import index_sync
-from engine.model import State, Task
+from engine.model import AttemptLimit, State, Task
 from tests.console_operator import an_operator
 from tests.console_places import Clock, disk_place, is_done, queue_of, task_list
 from tests.examples import IS_DEEP
@@ -136,8 +136,8 @@ async def test_a_full_disk_for_the_index_is_one_line(
     pages = [30]
 
     class SmallWriter(Writer):
-        def __init__(self, path: str) -> None:
-            super().__init__(path)
+        def __init__(self, path: str, limit: AttemptLimit) -> None:
+            super().__init__(path, limit)
             if pages:
                 self._db.execute(f"PRAGMA max_page_count={pages[0]}").fetchall()
 
