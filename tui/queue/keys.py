@@ -31,7 +31,7 @@ on_tasks = partial(own, label=_only_tasks)
 
 
 def _other_verbs(parts: QueueParts) -> str:
-    if parts.tabs.on_problems or parts.filter.error:
+    if parts.tabs.on_problems or parts.filter.error or parts.is_empty:
         return ""
     verbs = (row.key for row in ROWS if row.key.verb)
     return refusals.other_verbs(

@@ -441,6 +441,12 @@ class QueueParts:
             return self.rows.view.total, False
         return max(1, len(self.marks.visible(self.state))), True
 
+    @property
+    def is_empty(self) -> bool:
+        """True if the list has no task, also none that is marked."""
+        view = self.rows.view
+        return view.loaded and not view.matching and not self.marks.visible(self.state)
+
     def verb_refusal(self, verb: str) -> str:
         if self.tabs.on_problems:
             if not self.context.arming.read_only and self.problem_controls:
@@ -449,9 +455,7 @@ class QueueParts:
         refused = self.filter.error or refusals.verb_refusal(
             self.session, self.context, verb, self.state, self.selected_task
         )
-        view = self.rows.view
-        is_empty = view.loaded and not view.matching and not self.marks.visible(self.state)
-        return refused or "no task to act on" * is_empty
+        return refused or "no task to act on" * self.is_empty
 
 
 def describe_scope(scope: Scope, planned: int) -> str:

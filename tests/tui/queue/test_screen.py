@@ -265,7 +265,7 @@ async def test_nothing_is_planned_without_a_task() -> None:
         for pressed in (DEAD, "*"):
             await operator.step(pressed, "no tasks in dead")
             await operator.press("X")
-            await operator.until(lambda: "no task to act on" in operator.line("scope"))
+            await operator.until(lambda: "no task to act on  " in operator.line("scope"))
             grey = operator.console.screen.query_one("#hints", Lines).lines[0]
             assert not any("purge" in text and style != "muted" for text, style in grey)
 
