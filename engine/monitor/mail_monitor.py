@@ -158,6 +158,7 @@ class _TransportLog:
         """Failed attempts at the current mail, from the log."""
         self.last_success: float | None = None
         self.last_failure: float | None = None
+        self.last_refused: float | None = None
         self.totals: DeliveryCounts | None = None
         """Counters at the last reading of the metrics file."""
 
@@ -167,7 +168,9 @@ class _TransportLog:
         self._time(events, when)
         if events.tally.success:
             self.last_success = max(when, self.last_success or when)
-        if events.error:
+        if events.error and _is_bad_address(events.error):
+            self.last_refused = max(when, self.last_refused or when)
+        elif events.error:
             self.last_failure = max(when, self.last_failure or when)
         # The end of a mail repeats the error of its last attempt, which was counted with that.
         if events.error and not (events.tally.failures and self.tried):
@@ -281,7 +284,8 @@ class TransportMonitor:
             when = min(mail.modified, now)
             if more.success:
                 transport.last_success = max(transport.last_success or 0.0, when)
-            if more.failures:
+            has_log = transport.spoken and self._log is not None and not self._log.problem
+            if more.failures and not has_log:  # the log knows which had a bad address
                 transport.last_failure = max(transport.last_failure or 0.0, when)
             sums[name] = _sum(sums.get(name, DeliveryCounts()), more)
         self._others = len(totals) - sum(name in self._transports for name in totals)
@@ -389,6 +393,7 @@ class TransportMonitor:
             faults=transport.faults(now),
             last_success=transport.last_success,
             last_failure=transport.last_failure,
+            last_refused=transport.last_refused,
             minutes=tuple(self._minutes(transport, now)) if transport.spoken else (),
             failures=merge_failures(logged, self._records.get(name, ())),
         )

@@ -163,7 +163,10 @@ class TransportHealth(NamedTuple):
     """The most frequent first; also empty if no log has any."""
     last_success: float | None = None
     last_failure: float | None = None
-    """Epoch seconds UTC; None if neither log nor metrics record it."""
+    """Epoch seconds UTC; None if neither log nor metrics record it. Without bad addresses, but
+    the metrics alone cannot tell them apart."""
+    last_refused: float | None = None
+    """Time of the last bad address in the log, epoch seconds UTC; None if it has none."""
     minutes: tuple[DeliveryCounts | None, ...] = ()
     """Counts of each minute of the last hour, the latest last; None if not known."""
     failures: tuple[Failure, ...] = ()

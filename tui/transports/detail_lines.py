@@ -8,6 +8,7 @@ from engine.monitor.prometheus import NOT_THERE
 from engine.monitor.transport_health import (
     MAX_TRANSPORTS,
     CountWindow,
+    DeliveryCounts,
     ErrorCluster,
     Failure,
     Health,
@@ -30,7 +31,6 @@ from tui.text.lines import (
     Run,
     cut_line,
     fit_text,
-    fold_text,
     folded_lines,
     heading_line,
     join_ends,
@@ -105,7 +105,9 @@ def about_lines(
             rows.append(("use", table.describe_use(transport.name, routes, now)))
     if judged is not None and judged.tally is not None and judged.tally.refused:
         number = f"{format_count(judged.tally.refused, 'attempt')} in {judged.name}"
-        text = f"{number}, not counted as failed (mail.prom does)"
+        at = transport.last_refused
+        last = "" if at is None else f", last {format_time_with_age(at, now)}"
+        text = f"{number}{last}, not counted as failed (mail.prom does)"
         rows.append(("bad addr.", (text, "")))
     never = transport.totals is not None and not transport.totals.success
     unknown: Run = ("? not in log or metrics", "unknown")
@@ -117,8 +119,8 @@ def about_lines(
     return [line for label, run in rows for line in labelled_lines(label, run[0], run[1], width)]
 
 
-_WIDTHS = (6, 6, 6, 5, 5, 5, 5)
-"""Widths of tried, sent, failed, share, p50, p95 and rate in cells."""
+_WIDTHS = (6, 6, 4, 6, 5, 4, 4, 5)
+"""Widths of tried, sent, bad, failed, share, p50, p95 and rate in cells."""
 
 
 def _figures(name: str, cells: Sequence[Run], after: str, width: int) -> Line:
@@ -126,22 +128,19 @@ def _figures(name: str, cells: Sequence[Run], after: str, width: int) -> Line:
         (fit_text(text, width, right=True) + " ", style)
         for (text, style), width in zip(cells, _WIDTHS, strict=True)
     ]
-    parts = [((f"{MARGIN}{name:<5}", "muted"), *fitted), ((f" {after:<9}", "muted"),)]
-    return parts_that_fit(parts, width)
+    lead, end = (f"{MARGIN}{name:<5}", "muted"), (f" {after:<9}", "muted")
+    return parts_that_fit([(run,) for run in (lead, *fitted, end)], width)
 
 
 def window_lines(transport: TransportHealth, width: int, limit: float = 1.0) -> list[Line]:
     """Counts per time window with their source, or why they are unknown."""
     if why := table.unknown_reason([transport]):
         return labelled_lines("counts     ?", why, "unknown", width)
-    titles = ("TRIED", "SENT", "FAILED", "FAIL%", "p50", "p95", "/min")
+    titles = ("TRIED", "SENT", "BAD", "FAILED", "FAIL%", "p50", "p95", "/min")
     lines: list[Line] = [_figures("OVER", [(title, "muted") for title in titles], "FROM", width)]
     for window in transport.windows:
         if window.tally is None:
-            first, *more = fold_text(safe_line(window.reason), max(20, width - 14))
-            name = (f"{MARGIN}{window.name:<6}", "muted")
-            lines.append((name, ("?  ", "unknown"), (first, "muted")))
-            lines += [((f"{MARGIN}{'':<9}{piece}", "muted"),) for piece in more]
+            lines += _unknown_lines(window.name, safe_line(window.reason), width)
         else:
             cells = [
                 *_counts(window),
@@ -150,21 +149,33 @@ def window_lines(transport: TransportHealth, width: int, limit: float = 1.0) -> 
                 table.attempts_per_minute(window),
             ]
             lines.append(_figures(window.name, cells, window.source, width))
-    if transport.totals is not None:
-        whole = CountWindow("all", 1.0, transport.totals)
-        cells = [*_counts(whole), table.failure_share(whole), *([("-", "muted")] * 3)]
-        if transport.totals.failures:
-            cells[2:4] = [UNKNOWN_RUN] * 2
-        lines.append(_figures("all", cells, Source.METRICS, width))
-        if transport.totals.failures:  # the counters have bad addresses among the failures
-            why = f"{transport.totals.failures:,} failed or bad address, in one count"
-            reason: Line = ((f"{MARGIN}{'all':<6}", "muted"), UNKNOWN_RUN, (f"  {why}", "muted"))
-            lines.append(cut_line(reason, width))
-    return lines
+    return lines if transport.totals is None else lines + _total_lines(transport, width)
+
+
+def _unknown_lines(name: str, why: str, width: int) -> list[Line]:
+    lead: Line = ((f"{MARGIN}{name:<6}", "muted"), ("?  ", "unknown"))
+    return folded_lines(why, max(29, width), "muted", lead)
+
+
+def _total_lines(transport: TransportHealth, width: int) -> list[Line]:
+    totals, lines = transport.totals or DeliveryCounts(), []
+    for window in transport.windows:
+        logged = window.tally if window.source is Source.LOG else None
+        if logged is not None and any(a < b for a, b in zip(totals[:3], logged, strict=False)):
+            why = f"mail.prom ({totals.attempts:,} tried) has fewer than mail.log in {window.name}"
+            return _unknown_lines("all", why, width)
+    whole = CountWindow("all", 1.0, totals)
+    cells = [*_counts(whole), table.failure_share(whole), *([("-", "muted")] * 3)]
+    if totals.failures:  # the counters have bad addresses among the failures
+        cells[2:5] = [UNKNOWN_RUN] * 3
+        why = f"{MARGIN}all: BAD + FAILED {totals.failures:,}, one count in mail.prom"
+        lines = [cut_line(((why, "muted"),), width)]
+    return [_figures("all", cells, Source.METRICS, width), *lines]
 
 
 def _counts(window: CountWindow) -> list[Run]:
-    return [table.count_run(window, of, 7) for of in ("attempts", "success", "failed")]
+    kinds = ("attempts", "success", "refused", "failed")
+    return [table.count_run(window, of, cells) for of, cells in zip(kinds, _WIDTHS, strict=False)]
 
 
 def error_group_lines(transport: TransportHealth, now: float, width: int) -> list[Line]:

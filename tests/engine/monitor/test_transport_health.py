@@ -246,6 +246,16 @@ def test_metrics_count_where_the_log_is_silent(mail_files: MailFiles) -> None:
     }
 
 
+def test_a_bad_address_is_not_the_last_failure(mail_files: MailFiles) -> None:
+    """Neither the log nor a counter that has both makes a bad address a failure."""
+    mail_files.say(attempt(40), given_up(39, "550 5.1.1 user unknown"))
+    mail_files.write_metrics(38, prom({"postfix": (1, 0, 0)}))
+    mail_files.look(30)
+    mail_files.write_metrics(20, prom({"postfix": (1, 0, 1)}))
+    transport = mail_files.one()
+    assert (transport.last_failure, transport.last_refused) == (None, NOW - 39)
+
+
 def test_errors_are_reported_by_their_kind(mail_files: MailFiles) -> None:
     """Errors alike but for numbers and hosts are one; the end of a mail repeats none of them."""
     mail_files.say(attempt(100), missed(99, "connect_timeout mx7.example.net 25"))

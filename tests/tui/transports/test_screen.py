@@ -23,6 +23,7 @@ from engine.monitor.transport_health import (
     MailBacklog,
     MailHealth,
     MailRoutes,
+    Source,
     TransportHealth,
     TransportSuspension,
     TransportUse,
@@ -161,8 +162,8 @@ async def test_each_transport_is_a_row_with_a_detail(unrouted: Mail) -> None:
 
         await operator.press("j")
         await details(operator, "state       ok")
-        assert " 10m       2      2      0    0%     -     -   0.4  mail.log" in below(operator)
-        assert " all     120    118      ?" in below(operator)
+        assert " 10m       2      2    0      0    0%    -    -   0.4  mail.log" in below(operator)
+        assert " all     120    118    ?      ?" in below(operator)
         assert "last sent   09:39:40Z (20s ago)" in below(operator)
 
         unrouted.say(attempt(0, "alpha"), given_up(0, "550 no", "alpha"))
@@ -194,7 +195,7 @@ async def test_the_screen_changes_when_a_file_does(unrouted: Mail) -> None:
         unrouted.count({"exim": (1, 0, 1)})
         await operator.until(lambda: "exim       idle             0" in operator.rows)
         await operator.press("G")
-        await details(operator, " all       1      0      ?")
+        await details(operator, " all       1      0    ?      ?")
 
 
 async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
@@ -272,7 +273,8 @@ async def test_the_figures_and_use_of_a_transport_are_explained(mail: Mail) -> N
     transport that could be used, or one that is forced: both are said, not guessed."""
     mail.say(*[attempt(80, "curl") + given_up(79, "550 5.1.1 user unknown", "curl")] * 8)
     async with mail.screen(on="curl", size=(120, 40)) as operator:
-        await operator.sees("bad addr. 8 attempts in 10m, not counted as failed")
+        await operator.sees("bad addr. 8 attempts in 10m, last 09:38:41Z")
+        await operator.sees("10m 13 0 8 5 38%")
         (row,) = [line for line in operator.text.splitlines() if " curl " in line and "%" in line]
         assert " 5 38% " in f"{' '.join(row.split())} "
         for mail.room.forced, mail.room.installed, message, why in NOT_USED:
@@ -372,16 +374,26 @@ def test_an_unknown_figure_has_its_reason_and_no_number_is_cut() -> None:
     assert words(lines).splitlines()[1:] == [
         "   1m    ?  mail.log: Permission denied; mail.prom: only 20s of data",
         "   10m   ?  mail.log: Permission denied; mail.prom: only 20s of data",
-        "   1h    1,204  1,200      4    0%     -     -  20.1",
+        "   1h    1,204  1,200    0      4    0%    -    -  20.1",
     ]
     counted = a_way(None, None, DeliveryCounts(9, 7, 2))._replace(totals=DeliveryCounts(30, 20, 10))
     assert words(detail_lines.window_lines(counted, 80)).splitlines()[-2:] == [
-        "   all      30     20      ?     ?     -     -     -  mail.prom",
-        "   all   ?  10 failed or bad address, in one count",
+        "   all      30     20    ?      ?     ?    -    -     -  mail.prom",
+        "   all: BAD + FAILED 10, one count in mail.prom",
     ]
     wide = a_way(*[DeliveryCounts(31_753, 31_753, 31_753)] * 3)
     rows = [row_of(wide, width) for width in range(20, 161, 7)]
     assert [row.count("31,753") for row in rows] == [row.count("31,") for row in rows]
+
+
+def test_no_count_of_all_is_less_than_that_of_an_hour() -> None:
+    """Metrics that are written after the log have a reason instead of a number."""
+    way = a_way(*[DeliveryCounts(18, 18, 0)] * 3)._replace(totals=DeliveryCounts(17, 17, 0))
+    logged = way._replace(windows=tuple(w._replace(source=Source.LOG) for w in way.windows))
+    shown = words(detail_lines.window_lines(logged, 80)).splitlines()[-1]
+    assert shown == "   all   ?  mail.prom (17 tried) has fewer than mail.log in 1m"
+    same = logged._replace(totals=DeliveryCounts(18, 18, 0))
+    assert " all      18     18    0" in words(detail_lines.window_lines(same, 80))
 
 
 def row_of(transport: TransportHealth, width: int, routes: MailRoutes | None = None) -> str:
