@@ -106,8 +106,8 @@ def _cells(lock: PlaceLock, now: float) -> list[Run]:
 LOCK_TABLE = Table[Sequence[Run]](
     (
         Column("PLACE", 5, itemgetter(1), most=24, keeps_end=True),
-        Column("STATE", 9, itemgetter(2)),
-        Column("HOLDER", 11, itemgetter(3), least=52),
+        Column("STATE", 8, itemgetter(2), most=9),
+        Column("HOLDER", 9, itemgetter(3), most=11, least=52),
         Column("HEARTBEAT", 9, itemgetter(4), right=True),
         Column("WAITING", 7, itemgetter(5), right=True, least=40),
         Column("OLDEST", 6, itemgetter(6), right=True, least=56),
@@ -193,7 +193,8 @@ def _backlog_lines(lock: PlaceLock, kinds: Ages | None, now: float, width: int) 
     parts = [f"{safe_line(row.name) or '(none)'} {row.total:,}" for row in kinds.rows[:MAX_KINDS]]
     more_kinds = len(kinds.rows) - len(parts) + kinds.others
     parts += [f"({more_kinds:,} more kinds)"] if more_kinds else []
-    return [*lines, *_folded("by kind: " + "   ".join(parts), width)]
+    other = "" if kinds.total.total == waiting.due else " (counted up to 10s apart)"
+    return [*lines, *_folded(f"by kind{other}: " + "   ".join(parts), width)]
 
 
 def _steps(lock: PlaceLock, evidence: LockEvidence, width: int) -> list[Line]:

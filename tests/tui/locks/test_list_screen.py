@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from engine.index.age_table import AgeRow, Ages
 from engine.index.backlog import BacklogSummary
 from engine.locks import queue_lock
 from engine.locks.queue_lock import PidLock
@@ -139,6 +140,25 @@ def test_foreign_words_are_inert() -> None:
     head, rows = view.lock_table([lock], NOW, 100)
     text = words([head, *rows, *view.detail_lines(lock, None, NOW, 60)]).replace("\n", "")
     assert "[31mred" in text and text.isprintable()
+
+
+def test_the_name_of_a_place_is_whole_in_half_of_120_columns() -> None:
+    """State and holder have the cells that they need, the name the others."""
+    stuck = PlaceLock(1, "wedged", a_stuck_lock(), BacklogSummary(NOW - 60, 290, NOW - 60))
+    rows = [stuck, PlaceLock(2, "postoffice", why_no_lock="no lock file")]
+    _, lines = view.lock_table(rows, NOW, 57)
+    assert "postoffice" in words(lines) and "PID 4711" in words(lines)
+    long = stuck._replace(evidence=a_stuck_lock()._replace(pid=4194304))
+    assert "PID 4194304" in words(view.lock_table([long, *rows[1:]], NOW, 57)[1])
+
+
+def test_two_counts_of_what_waits_are_no_contradiction() -> None:
+    """The kinds are counted by themselves: where their sum differs, that is beside it."""
+    lock = PlaceLock(1, "flowing", a_stuck_lock(), BacklogSummary(NOW - 60, 288, NOW - 60))
+    for total, label in ((288, "by kind: mail_send"), (289, "by kind (counted up to 10s apart):")):
+        row = AgeRow("mail_send", (total,))
+        lines = view.detail_lines(lock, Ages("kind", (row,), row, 0), NOW, 60)
+        assert f"{label}" in words(lines)
 
 
 def test_a_reason_is_in_a_row_only_where_there_is_room() -> None:
