@@ -118,15 +118,15 @@ WORKER_COLUMNS: tuple[Column[WorkerRow], ...] = (
     Column("HEARTBEAT", 9, _heartbeat_cell, right=True, rank=5),
 )
 
+PID_RANKS = {"PID": 1, "OWNER": 3}  # where as many rows have a PID as an owner
 BRIEF_NAME_CELLS = 9
 
 
 def worker_table(
     rows: Sequence[WorkerRow], width: int, *, has_destinations: bool = False
 ) -> tuple[Line, list[Line]]:
-    """The titles, and a line for each row; a row without a task has its note instead. Columns that
-    no format here has are omitted. `has_destinations`: keep their column although no row has one at
-    the moment."""
+    """The titles, and a line for each row; one without a task has its note instead. Columns that no
+    format here has are omitted. `has_destinations`: keep their column although no row has one."""
     used = {
         "DEST": has_destinations or any(row.destination for row in rows),
         "LIMIT": any(row.has_limits or row.limit_seconds for row in rows),
@@ -134,6 +134,8 @@ def worker_table(
         "LEASE": any(row.lease_seconds is not None for row in rows),
     }
     columns = [column for column in WORKER_COLUMNS if used.get(column.title, True)]
+    if sum(row.pid is not None for row in rows) >= sum(bool(row.owner) for row in rows):
+        columns = [c._replace(rank=PID_RANKS.get(c.title, c.rank)) for c in columns]
     table = Table(columns, gaps=(2, 1), margin=lambda row: alarm_sign(row.is_stuck))
     fitted = table.fitted(rows, width)
     lines = [

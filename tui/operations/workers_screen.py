@@ -352,7 +352,7 @@ class WorkersScreen(RowsScreen):
 
     def paint_frames(self) -> None:
         super().paint_frames()
-        hidden, frame = len(self.kinds.lines) - self.kinds.size.height, self._kinds_frame
-        if hidden > 0:
+        frame = self._kinds_frame
+        if (hidden := int(frame.amount or 0) + 1 - self.kinds.size.height) > 0:  # below their head
             frame = frame._replace(right=((f"{hidden:,} more", "muted"),))
         self.kinds.show_frame(frame)

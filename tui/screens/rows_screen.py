@@ -143,8 +143,9 @@ class ListPanes:
     def show_frames(self, rows: Frame, details: Frame) -> None:
         """Write the frames of rows and details; that of the rows counts those that are hidden."""
         listed, hidden = len(self.rows.rows), self.rows.line_count - self.rows.size.height
-        if 0 < hidden < listed and rows.amount == f"{listed:,}":
-            rows = rows._replace(amount=f"{listed - hidden:,} of {listed:,}")
+        if 0 < hidden < listed:
+            shown, is_same = f"{listed - hidden:,} of {listed:,}", rows.amount == f"{listed:,}"
+            rows = rows._replace(amount=shown if is_same else f"{rows.amount}, {shown} rows")
         for pane in (self.rows, self.details):
             pane.add_class("pane")
         self.rows.show_frame(rows, focused=not self.in_details)

@@ -369,6 +369,27 @@ REPORT = "20261120T094121Z-report-c2c41696"
 BUSY = WorkerRow("/srv/a", 1, "a", 8609, REPORT, kind="report", running_seconds=3.0)
 
 
+async def test_rows_and_kinds_that_are_not_shown_are_counted() -> None:
+    """The titles count workers and kinds, without the lines that explain a `?`."""
+    tasks = [at_work(number, 5, kind=f"kind{number}") for number in range(9)]
+    async with workers(leased(tasks, WholeQueueFigures()), size=(80, 24)) as operator:
+        await operator.until(lambda: re.search(r"3 Workers \S+, \d of 9 rows", operator.text))
+        screen = operator.console.screen
+        assert isinstance(screen, WorkersScreen)
+        await operator.until(lambda: len(screen.kinds.lines) == 11)  # titles and a reason
+        await operator.sees("Kinds 9 ")
+        await operator.until(lambda: f" {10 - screen.kinds.size.height} more" in operator.text)
+
+
+def test_a_table_keeps_the_pid_where_more_rows_have_one() -> None:
+    """A pane of the wall drops OWNER of idle agents before the PID that a key asks for."""
+    agent = WorkerRow("/srv/p", 2, "postoffice", owner="idle", note="smtp/*: IDLE")
+    busy = BUSY._replace(lease_seconds=60.0, kind="geoban_apply")
+    for rows, title in (([busy, busy, agent], " PID "), ([busy, agent, agent], " OWNER ")):
+        head, _ = view.worker_table(rows, 57)
+        assert title in words([head]) and (" PID " in words([head])) is (title == " PID ")
+
+
 def test_columns_that_no_row_has_are_absent() -> None:
     """Without values a column is absent; on a narrow screen others go, and each line fits."""
     full = BUSY._replace(limit_seconds=60.0, destination=RED, heartbeat_seconds=2.0)
