@@ -19,13 +19,12 @@ from tui.text.graphs import bar
 from tui.text.lines import BLANK_LINE, Line, Run, cut_line, folded_lines, part_line
 from tui.text.table import REST, Column, Table
 
-NAME_CELLS, VALUE_CELLS, NARROW_VALUE_CELLS = 22, 20, 12
-"""Width of a control's name and of its value in cells, the latter also on a narrow screen."""
+NAME_CELLS, MIN_VALUE_CELLS = 22, 12
+"""Width of a control's name in cells, and of its value on a narrow screen."""
 
 EFFECT_CELLS = 30
 """Cells that the names leave for the effect, which the details have in full, and for gaps."""
 
-WIDE_CELLS = 80
 MAX_TARGETS = 9
 
 BUCKET = "rate limit "
@@ -84,8 +83,7 @@ def control_table(rows: Sequence[ControlRow], width: int) -> tuple[Line, list[tu
             return f"refused: {safe_line(refused)}", "muted"
         return row.control.summary, ""
 
-    most = VALUE_CELLS if width >= WIDE_CELLS else NARROW_VALUE_CELLS
-    now = Column("VALUE", 5, value, most=most).measured(rows)
+    now = Column("VALUE", 5, value, most=max(MIN_VALUE_CELLS, width // 4)).measured(rows)
     longest = max((len(each.label) for each in rows), default=8)
     names = min(max(width // 3, width - now.width - EFFECT_CELLS), longest + 1)
     columns = [Column("CONTROL", names, name), Column("EFFECT", 0, effect, grows=REST)]
@@ -145,13 +143,13 @@ def limit_lines(bucket: BucketState, pending: int | None, width: int) -> list[Li
     return lines_text.fact_lines(rows, width, FACT_CELLS)
 
 
-def detail_lines(name: str, control: Control, width: int) -> list[Line]:
-    """Details of one control."""
+def detail_lines(name: str, control: Control, width: int, target: str = "") -> list[Line]:
+    """Details of one control, or of one of its targets."""
     values = [controls.describe_value(control, value) for value, _ in control.choices]
     rows = [
         ("what", control.summary),
         ("now", controls.describe_value(control, control.now) if control.now else ""),
-        ("for", control.target),
+        ("for", f"{control.target} {target}".strip()),
         ("values", ", ".join(values) or control.value),
         ("undo", _describe_undo(name, control)),
         ("refused", control.refusal),

@@ -357,7 +357,7 @@ class ControlParts(RowsParts):
     def _control_lines(self, width: int) -> list[Line]:
         selected, limit, latest = self.selected, self._selected_limit, self.session.inspector.latest
         if selected is not None:
-            return view.detail_lines(selected.label, selected.control, width)
+            return view.detail_lines(selected.label, selected.control, width, selected.target)
         if limit is not None:
             backlog = self.session.backlog
             pending = None if backlog is None else backlog.kinds.get(limit.name)

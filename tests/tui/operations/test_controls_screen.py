@@ -292,6 +292,22 @@ def test_controls_without_a_value_leave_the_line_to_their_effect() -> None:
     assert "VALUE" in words([head])
 
 
+def test_a_long_value_is_whole_where_the_screen_is_wide() -> None:
+    """VALUE is as wide as its content, up to a quarter of the screen."""
+    value = "off (agents are started)"
+    rows = control_rows({"freeze": Control("start no agents", now=value)})
+    for width, is_whole in ((80, False), (120, True), (200, True)):
+        assert (value in words([view.control_table(rows, width)[1][0][1]])) is is_whole
+
+
+def test_the_target_of_a_control_has_its_name() -> None:
+    """The details of one queue name that queue, those of a control what it is asked for."""
+    control = Control("stop its jobs", target="queue")
+    for target, text in (("", "for            queue"), ("orders", "for            queue orders")):
+        lines = words(view.detail_lines("pause", control, 80, target)).splitlines()
+        assert text in [line.strip() for line in lines]
+
+
 async def test_the_title_counts_the_controls_that_are_below_the_pane() -> None:
     """A list that is longer than its pane says how many of its rows are shown."""
     with patch.object(Flushing, "controls", {f"control {n}": TYPED for n in range(10)}):
