@@ -28,6 +28,7 @@ from tui.text.frames import BOX, Frame, frame_border
 from tui.text.graphs import AXIS_CELLS, time_axis
 from tui.text.lines import Line, cut_line, fact_line, fold_long_lines
 from tui.text.lock import ALARMING_VERDICTS, lock_line
+from tui.text.table import Choice
 from tui.text.times import format_age, format_minutes
 from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.picker import Picker
@@ -250,7 +251,11 @@ class QueueWidgets:
             self._screen.size,
             len(self.session.inspector.states),
             parts.filter.is_open and parts.state is not None,
-            rows=len(parts.problems) if on_problems else parts.rows.view.matching,
+            rows=(
+                len(self._problem_rows(self._screen.size.height)[0])
+                if on_problems
+                else parts.rows.view.matching
+            ),
             alarms=self._lock_line.alarms,
             facts=len(facts),
             details=self._details_lines + self._warning.display,  # which takes a row of them
@@ -304,15 +309,18 @@ class QueueWidgets:
     def _paint_rows(self) -> None:
         parts = self.parts
         if parts.tabs.on_problems:
-            from tui.queue.problems_screen import problem_rows
-
-            width, height = self.problem_list.size
-            width, states = width or self._screen.size.width, parts.inspector.states
-            rows, head = problem_rows(parts.problems, states, parts.clock(), width, height)
+            rows, head = self._problem_rows(self.problem_list.size.height)
             self.problem_list.show_rows(rows, [head if rows else painters.no_problems(parts)])
             parts.problem_key = self.problem_list.key
         self.list.signs = painters.signs(parts, self.list.size.width)
         self.list.paint()
+
+    def _problem_rows(self, height: int) -> tuple[list[Choice], Line]:
+        """The rows of the problems, folded while so many lines are free, and their titles."""
+        from tui.queue.problems_screen import problem_rows
+
+        parts, width = self.parts, self.problem_list.size.width or self._screen.size.width
+        return problem_rows(parts.problems, parts.inspector.states, parts.clock(), width, height)
 
     def _paint_list_frame(self) -> None:
         frame = painters.list_frame(self.parts, self.list.row_words, self.frame.border)

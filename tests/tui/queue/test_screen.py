@@ -270,6 +270,16 @@ async def test_nothing_is_planned_without_a_task() -> None:
             assert not any("purge" in text and style != "muted" for text, style in grey)
 
 
+async def test_a_list_of_problems_grows_for_what_is_folded(tmp_path: Path) -> None:
+    """On a large screen the log gives its lines to problems that are longer than a line."""
+    make_spool(tmp_path, some_tasks(3, 0, 2))
+    for number in range(4):
+        (tmp_path / "queue" / "dlq" / f"{'broken' * 4}{number}.task").write_bytes(b'TASK_ID="x"')
+    async with an_operator(disk_place(tmp_path), size=(120, 40)) as operator:
+        await operator.step("h", "problems 4")
+        await operator.until(lambda: operator.rows.count("interrupted") == 4)
+
+
 async def test_places_are_switched() -> None:
     """`]` and `[` go round the places; each keeps its tab. An empty list of dead tasks says how
     many other places have."""
