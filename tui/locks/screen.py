@@ -35,8 +35,8 @@ from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border, more_below
-from tui.text.lines import Line, section
-from tui.text.log_line import log_line, shorten_ids
+from tui.text.lines import Line, fold_long_lines, section
+from tui.text.log_line import shorten_ids, whole_log_line
 from tui.text.table import Choice
 from tui.widgets.background import run_in_background
 from tui.widgets.divided import DividedBox
@@ -206,7 +206,9 @@ class LockPanes:
         most = MAX_LOG_LINES if self._plan.is_begun else room * (room >= MIN_LOG_LINES)
         known = self._session.readings.log[-most:] if most else ()
         if self.is_wide and known:
-            lines = [log_line(n.when, n.level, shorten_ids(n.text), width) for n in known]
+            whole = [whole_log_line(n.when, n.level, shorten_ids(n.text)) for n in known]
+            rows = 3 * len(whole) if self._plan.is_begun else 0  # the output scrolls
+            lines = fold_long_lines(whole, width, rows)
             text += section(f"log of {safe_line(self._session.name)}", lines)
         return text
 

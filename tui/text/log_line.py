@@ -32,6 +32,11 @@ def shorten_ids(text: str) -> str:
 
 def log_line(when: float | None, level: str, text: str, width: int, margin: int = 1) -> Line:
     """A log line: time, level, text; the level is one letter with a colour."""
+    return cut_line(whole_log_line(when, level, text, margin), width)
+
+
+def whole_log_line(when: float | None, level: str, text: str, margin: int = 1) -> Line:
+    """The same, as wide as its text."""
     is_dated = when is not None and is_valid_time(when)
     stamp = time.strftime("%H:%M:%S", time.localtime(when)) if is_dated else ""
     style = _LEVELS.get(level.upper(), "")
@@ -39,4 +44,4 @@ def log_line(when: float | None, level: str, text: str, width: int, margin: int 
     if level:
         runs.append((f"{safe_line(level)[:1].upper()} ", style))
     runs.append((safe_line(text), style if style == "muted" else ""))
-    return cut_line(tuple(runs), width)
+    return tuple(runs)
