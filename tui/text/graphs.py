@@ -171,7 +171,7 @@ def _rates(series: FlowSeries, width: int, rows: int, now: LatestFlow) -> list[L
     named = (("in", inward, "accent"), ("out", outward, "ok"), (name, died, "error"))
     legend = _rates_legend(named, KEY, "  ")
     for key in (KEY, KEY[:1]):
-        if width_of(legend) > width:
+        if width_of(legend) + len(" /s") > width:
             legend = _rates_legend(named, key, " ")
     drawn = overlay([(braille_line(values, 0, most, rows), style) for values, style in layers])
     unit: Line = (("/s", "muted"),)

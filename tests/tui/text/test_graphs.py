@@ -59,6 +59,14 @@ def test_the_printed_rates_are_over_one_time() -> None:
     assert "in 2.1" in head and "died (net) 3.0" in head and "backlog 3 " in head
 
 
+def test_a_narrow_graph_keeps_the_unit_of_its_rates() -> None:
+    """The legend is shortened before `/s` is dropped."""
+    series = FlowSeries((1.0, 0.0), (1.0, 0.0), (1.0, 0.0), (None, None))
+    for width in (35, 38, 60):
+        lines = words(flow_graph(series, width, 10, LatestFlow(Rates(0.03, 0.02), 0.08, 46)))
+        assert lines.splitlines()[0].endswith("/s"), width
+
+
 @each("rows", [2, GRAPH_ROWS])
 def test_a_replay_prints_the_rates_of_the_tables(rows: int) -> None:
     """Beside the lines of a replay are the figures of the tables, not those of the last step."""
