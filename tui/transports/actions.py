@@ -29,8 +29,10 @@ from tui.transports.board import figure_lines
 from tui.transports.detail_lines import DIALOG_LABEL_CELLS, MARGIN, dialog_lines
 from tui.transports.transport_lines import USES, describe_suspension
 
-TASKS_WAIT = "its tasks stay pending, no attempt is counted"
-OWN_PROGRAM = "mail_send tasks run the configured program, which selects its own transport"
+OWN_PROGRAM = (
+    "no effect: mail_send tasks run the configured program, which selects its own transport, "
+    "unless that runs `mail send` of spooldeck"
+)
 UNSENT_MAIL = (
     "`mail send-with-retry` spools and queues mail; `mail send`, with its single attempt, fails"
 )
@@ -39,7 +41,7 @@ UNSENT_MAIL = (
 
 def describe_waiting_mail(delivers: bool) -> str:
     """What happens to waiting mail; `delivers` if its tasks use these transports."""
-    tasks = f"{TASKS_WAIT}; " if delivers else ""
+    tasks = "its tasks stay pending, no attempt is counted; " if delivers else ""
     return f"{_affected_mail(delivers)} waits: {tasks}{UNSENT_MAIL}"
 
 
@@ -106,7 +108,9 @@ def plan_lines(
     `delivers`: tasks use these transports, not a program of their own."""
     stop = before.stopped.get(name)
     what = "used again in its order" if stop else "stays off until resumed (S, or `mail resume`)"
-    rows: list[tuple[str, str, str]] = [("effect", f"{safe_line(name)}: {what}", "strong")]
+    rows = [] if delivers else [("tasks", OWN_PROGRAM, "strong")]
+    whose = "" if delivers else " for mail that spooldeck sends"
+    rows.append(("effect", f"{safe_line(name)}{whose}: {what}", "strong"))
     if stop is not None:
         rows.insert(0, ("now", describe_suspension(stop, now), "warn"))
     if after is None:
@@ -114,8 +118,6 @@ def plan_lines(
     else:
         words = describe_effect(name, before, after, delivers)
         rows.append(("mail", words, "" if after.selected else "warn"))
-        if not delivers:
-            rows.append(("tasks", f"may change too: {OWN_PROGRAM}", ""))
     if waiting:
         many = f"{waiting:,} tasks that send mail are"
         pending = f"{'1 task that sends mail is' if waiting == 1 else many} pending now"

@@ -42,8 +42,7 @@ from tui.text.times import format_age, format_minutes, format_time_with_age
 from tui.transports import transport_lines as table
 
 BAR_CELLS = 18
-MAX_ERROR_GROUPS = 12
-MAX_LATEST_ERRORS = 4
+MAX_ERROR_GROUPS, MAX_LATEST_ERRORS = 12, 4
 
 MARGIN, LABEL_CELLS = " " * MARGIN_CELLS, 11
 """The blanks before each line, and the width of the labels in cells."""
@@ -107,8 +106,7 @@ def about_lines(
         number = f"{format_count(judged.tally.refused, 'attempt')} in {judged.name}"
         at = transport.last_refused
         last = "" if at is None else f", last {format_time_with_age(at, now)}"
-        text = f"{number}{last}, not counted as failed (mail.prom does)"
-        rows.append(("bad addr.", (text, "")))
+        rows.append(("bad addr.", (f"{number}{last}, not counted as failed (mail.prom does)", "")))
     never = transport.totals is not None and not transport.totals.success
     unknown: Run = ("? not in log or metrics", "unknown")
     for name, when, otherwise in (
