@@ -61,11 +61,10 @@ def alert_lines(
     words_width = max((len(word) for _, word in hints), default=0)
     lines: list[Line] = []
     for alert, alert_line, (key, word) in zip(alerts, lefts, hints, strict=True):
-        room = width - width_of(alert_line) - keys_width - words_width - 3
+        room = width - width_of(alert_line) - keys_width - words_width - 4
         right: Line = ((f"{key:>{keys_width}}", "key"), (f" {word:<{words_width}} ", "muted"))
-        if room < 0:  # out of line with the others, or without its word
-            fits = width_of(alert_line) + len(f" {key} {word} ") <= width
-            right = ((f" {key}", "key"), (f" {word} " if fits else " ", "muted"))
+        if room < 0:  # out of line with the others: the text is cut, not the word
+            right = ((f" {key}", "key"), (f" {word} ", "muted"))
         elif room >= _SINCE_CELLS:
             since = "" if alert.since is None else f"since {format_clock(alert.since)}"
             right = ((f"{since:<18}", "muted"), *right)

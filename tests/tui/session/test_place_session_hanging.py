@@ -166,6 +166,10 @@ def test_a_place_that_has_gone_is_not_to_be_made_again(tmp_path: Path) -> None:
         place.open()
     elsewhere.rename(spool)
     place.open().close()
+    spool.rename(tmp_path / "spool.x")
+    with pytest.raises(Unavailable, match=r"did you mean \S+spool\.x\? it was there before: "):
+        place.open()
+    (tmp_path / "spool.x").rename(spool)
     shutil.rmtree(spool / "queue")
     with pytest.raises(Unavailable) as gone:
         place.open()

@@ -191,7 +191,8 @@ def _make_place(place_setup: Setup, name: str, location: str) -> Place:
                 raise
             # On an unmounted volume the command that makes a queue would make it on another disk.
             why = str(error).partition(" (spooldeck ")[0]
-            raise Unavailable(f"{why}; it was there before: is its volume mounted?") from error
+            why += " it" if "; did you mean " in why else "; it"
+            raise Unavailable(f"{why} was there before: is its volume mounted?") from error
         was_open.append(True)
         return store
 
