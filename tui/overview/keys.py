@@ -107,7 +107,7 @@ def back(parts: OverviewParts) -> Change:
     if parts.freeze.time is not None:
         return _freeze(parts)
     if not is_scanning(parts):
-        return parts.say("nothing to stop; q quits")
+        return parts.say("no scan to stop here; q quits")
     parts.selected.inspector.stop_first_scan()
     return Change.NOTHING
 

@@ -13,6 +13,7 @@ from engine.index.age_table import Ages, summarize_ages
 from engine.logs.log_filter import WARN
 from engine.model import State
 from engine.text.figure import UNKNOWN
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 from tui.overview import age_lines as view
@@ -422,7 +423,8 @@ class OverviewPanes:
         room = self.frame.inside(self.frame.queues) - len(queues.head)
         hidden = len(queues.rows) - room
         key = "j" if parts.focus.pane == QUEUES else "Tab"
-        return f"{len(parts.sessions)}" + (f", +{hidden} rows: {key}" if hidden > 0 else "")
+        more = f", +{format_count(hidden, 'row')}: {key}" if hidden > 0 else ""
+        return f"{len(parts.sessions)}{more}"
 
     def _show_alerts(self, parts: OverviewParts, width: int) -> None:
         """The alerts; until the operator chooses a pane, they have the cursor if there are any."""

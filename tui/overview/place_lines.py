@@ -23,6 +23,7 @@ from engine.text.safe import safe_line, state_name
 from engine.text.times import format_time
 from engine.values import NamedTuple
 from tui.session.place_session import PlaceSession
+from tui.text.glyphs import MORE
 from tui.text.graphs import braille_line, resample
 from tui.text.lines import (
     MARGIN_CELLS,
@@ -162,6 +163,8 @@ def part_lines(
 ) -> Iterator[tuple[str, Line]]:
     """Yield the name and the line of each queue of a place, in the columns of all places."""
     form, place = table_layout(queues, width), queues[number]
+    names = [part.name for part in place.parts[:MAX_PARTS]]
+    shared = _shared_start(names)
     for part in place.parts[:MAX_PARTS]:
         line = PlaceLine(
             place.number,
@@ -175,7 +178,20 @@ def part_lines(
             rates=None if part.outward is None else Rates(0.0, part.outward),
             is_part=True,
         )
-        yield part.name, place_row(line, f" {part.name}", form, now, width)
+        is_whole = not shared or cell_len(part.name) < form.name
+        name = part.name if is_whole else f"{MORE}{part.name.removeprefix(shared)}"
+        yield part.name, place_row(line, f" {name}", form, now, width)
+
+
+SEPARATORS = "-_:./"
+"""Ends of what names of queues have in common: a long name is shown without it."""
+
+
+def _shared_start(names: Sequence[str]) -> str:
+    """The longest beginning that all names have and that ends with a separator; "" if none."""
+    starts = (names[0][:at] for at in range(len(names[0]), 0, -1)) if len(names) > 1 else ()
+    known = (start for start in starts if start[-1] in SEPARATORS and start not in names)
+    return next((start for start in known if all(name.startswith(start) for name in names)), "")
 
 
 Cell: TypeAlias = Callable[[PlaceLine, float], Run]

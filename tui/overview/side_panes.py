@@ -452,7 +452,10 @@ def _place_pane(data: OverviewData, width: int) -> PaneRows:
                 (f"{tasks:>12}  ", ""),
                 (wrong, "warn"),
             )
-            line = join_ends(left, (_metrics_cell(session, data.now),), width)
+            right = _metrics_cell(session, data.now)
+            if width_of(left) + 1 + cells_of(right[0]) > width:
+                left = (left[0], *left[2:])  # the locks have how tasks are claimed
+            line = join_ends(left, (right,), width)
         row = PaneRow(f"{session.number}", line, Target(keys.LIST, session.number))
         rows.append((not (latest.unavailable or latest.problems), row))
     rows.sort(key=lambda one: one[0])

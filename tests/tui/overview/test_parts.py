@@ -8,13 +8,15 @@ from contextlib import asynccontextmanager
 
 from engine.model import State
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
-from tests.console_places import Clock, a_memory, a_place, some_tasks
+from tests.console_operator import words
+from tests.console_places import NOW, Clock, a_memory, a_place, some_tasks
 from tests.tui.asked_screen import AskedScreen
 from tui.overview import painters
 from tui.overview.alert_lines import alert_key
 from tui.overview.keys import ROWS
 from tui.overview.panes import PaneTurns
 from tui.overview.parts import AGES, ALERTS, QUEUES, SEEN_SECONDS, Change, OverviewParts
+from tui.overview.place_lines import PlaceLine, QueuePart, part_lines
 from tui.overview.reads import PlaceReads
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import absent_actions, press
@@ -274,3 +276,14 @@ async def test_a_console_that_only_reads_offers_no_writing_key() -> None:
         assert absent(overview) >= {"arm", "unlock", "worker", "controls"}
     async with an_overview() as overview:
         assert "arm" not in absent(overview)
+
+
+def test_queues_of_a_server_with_long_names_differ_at_80_columns() -> None:
+    """Their common beginning is cut where a name has no room, so no two rows are the same."""
+    counts = {State.PENDING: 1}
+    names = ("federation-delivery", "federation-health-check", "mail")
+    parts = tuple(QueuePart(name, counts, None, None) for name in names)
+    for some, shown in ((parts[:2], "…delivery …health-…"), (parts, "federati… federati… mail")):
+        place = PlaceLine(1, "redis.sock", complete=True, parts=some)
+        lines = [line for _, line in part_lines([place], 0, NOW, 80)]
+        assert [words([line]).split()[0] for line in lines] == shown.split()

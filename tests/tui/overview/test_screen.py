@@ -901,6 +901,40 @@ def test_a_wide_screen_shows_a_long_alert_to_its_end() -> None:
         assert "C" in line.rsplit("  ", 1)[-1]
 
 
+def test_a_key_of_an_alert_keeps_its_word_and_two_blanks() -> None:
+    """The text of a long alert is cut, not the word of its key."""
+    alert = Alert(Level.WARN, AlertKind.FULL, "full " * 40, None, Goal("/srv/a", Where.CONTROLS))
+    for length in range(40, 75):
+        one = alert._replace(text="x" * length)
+        lines = alert_view.alert_lines([one], {"/srv/a": "a"}, 80, [("C", "controls", "shows")])
+        assert words(lines).endswith("  C controls"), length
+
+
+async def test_a_wall_has_the_problems_of_a_place_with_a_long_name(tmp_path: Path) -> None:
+    """How a place claims its tasks gives way: it is among the locks, too."""
+    root = tmp_path / "postoffice-outbox"
+    make_spool(root, some_tasks())
+    (root / "queue" / "dlq" / "broken.task").write_bytes(b"")
+    async with an_operator(disk_place(root), first=keys.OVERVIEW, size=(200, 60)) as operator:
+        await operator.until(
+            lambda: re.search(r"postoffice-outbox +53 tasks  1 problem ", operator.text)
+        )
+        await operator.step("escape", "no scan to stop here; q quits")
+
+
+async def test_one_row_below_the_queues_is_in_the_singular(empty: Path) -> None:
+    """The title of the queues counts the rows that have no room."""
+    places = [a_place(a_memory([]), name=f"/srv/{number}") for number in range(12)]
+    async with an_operator(*places, first=keys.OVERVIEW) as operator:
+        await operator.until(lambda: re.search(r"Queues 12, \+[2-9] rows: ", operator.text))
+        for height in range(25, 40):
+            await operator.pilot.resize_terminal(80, height)
+            await operator.until(lambda: operator.console.screen.size.height == height)  # noqa: B023
+            if "Queues 12, +1 row: " in operator.text:
+                return
+        raise AssertionError(operator.text)
+
+
 async def test_a_wall_shows_all_places(spool: Path, empty: Path) -> None:
     """On the largest screens the panes are those of all places: a graph for each that can be read,
     its lock, its worker, its task counts; the log shows lines of every level with a histogram.
