@@ -41,7 +41,15 @@ from tui.session.place_session import (
 )
 from tui.session.worker_rows import kind_figures
 from tui.text.header import Totals
-from tui.text.lines import UNKNOWN_RUN, Line, cells_of, cut_line, parts_that_fit, width_of
+from tui.text.lines import (
+    UNKNOWN_RUN,
+    Line,
+    cells_of,
+    cut_line,
+    fold_long_lines,
+    parts_that_fit,
+    width_of,
+)
 from tui.text.task_row import time_fields, with_times
 from tui.text.times import format_time_with_age
 
@@ -274,7 +282,7 @@ def _time(when: float, now: float) -> str:
 
 
 def forecast_lines(forecasts: Sequence[Forecast], width: int, height: int) -> list[Line]:
-    """The forecast: briefly in one line, or in full sentences."""
+    """The forecast: briefly in one line, or in full sentences, folded in at most `height` lines."""
     title = (" forecast  ", "title")
     if not forecasts:
         return [(title, UNKNOWN_RUN)] if height else []
@@ -282,15 +290,16 @@ def forecast_lines(forecasts: Sequence[Forecast], width: int, height: int) -> li
         parts = [((f"{each.brief}   ", forecast_style(each)),) for each in forecasts]
         return [cut_line(parts_that_fit([(title,), *parts], width), width)]
     leads = [title] + [(" " * len(title[0]), "")] * (len(forecasts) - 1)
-    return [
-        cut_line((lead, (each.sentence, forecast_style(each))), width)
+    lines = [
+        (lead, (each.sentence, forecast_style(each)))
         for lead, each in zip(leads, forecasts, strict=True)
     ]
+    return fold_long_lines(lines, width, height)
 
 
 def outlook_lines(selected: PlaceSnapshot, width: int, *, brief: bool) -> list[Line]:
     """Forecast, briefly in one line or in full, and rate limits; nothing where there is neither."""
-    height = 1 if brief else len(selected.forecasts)
+    height = 1 if brief else 2 * len(selected.forecasts)
     forecasts = forecast_lines(selected.forecasts, width, height) if selected.forecasts else []
     limited = selected.tokens or isinstance(selected.tokens, str)
     return [*forecasts, *([place_lines.tokens_line(selected.tokens, width)] if limited else [])]

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from engine.model import State
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
+from engine.monitor.forecast import Forecast, ForecastTopic
 from tests.console_operator import words
 from tests.console_places import NOW, Clock, a_memory, a_place, some_tasks
 from tests.tui.asked_screen import AskedScreen
@@ -18,6 +19,7 @@ from tui.overview.panes import PaneTurns
 from tui.overview.parts import AGES, ALERTS, QUEUES, SEEN_SECONDS, Change, OverviewParts
 from tui.overview.place_lines import PlaceLine, QueuePart, part_lines
 from tui.overview.reads import PlaceReads
+from tui.overview.snapshot import forecast_lines
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import absent_actions, press
 from tui.screens.rows_parts import ROW_HAS_LEFT
@@ -287,3 +289,12 @@ def test_queues_of_a_server_with_long_names_differ_at_80_columns() -> None:
         place = PlaceLine(1, "redis.sock", complete=True, parts=some)
         lines = [line for _, line in part_lines([place], 0, NOW, 80)]
         assert [words([line]).split()[0] for line in lines] == shown.split()
+
+
+def test_a_long_forecast_is_folded_in_the_outlook() -> None:
+    """The end of a sentence with a reason goes below its beginning; a brief one has one line."""
+    why = "time until retention deletes the oldest of DLQ unknown: death times are not recorded"
+    forecast = Forecast(ForecastTopic.RETENTION, "?", why, unknown=why)
+    lines = words(forecast_lines([forecast], 60, 2)).splitlines()
+    assert " ".join(" ".join(lines).split()) == f"forecast {why}"
+    assert lines[1].startswith(" " * 11) and len(lines) == 2
