@@ -152,8 +152,8 @@ def divide_screen(
 ) -> QueueFrame:
     """Divide a screen between the list, the task under its cursor, the log, graph and states.
     `rows`: of the list. `alarms`: the lock has an alarm. `facts`: rows of the whole queue.
-    `details`: lines about the task. `log`: lines of the log. `folded`: more lines for the facts, if
-    graph and details stay."""
+    `details`: lines about the task. `log`: lines of the log. `folded`: more lines for the facts, as
+    many as graph and details leave."""
     width, height = size
     border = frame_border(width, height)
     room = height - FIXED_LINES - filtered
@@ -163,8 +163,8 @@ def divide_screen(
         bars = states + facts + 2
         free = room - bars - max(MIN_DETAILS_LINES, details) - border
         graph = free if free >= border + MIN_GRAPH_LINES else 0
-        if free - folded >= (border + MIN_GRAPH_LINES if graph else 0):
-            bars, graph = bars + folded, max(0, graph - folded)
+        folded = max(0, min(folded, free - (border + MIN_GRAPH_LINES if graph else 0)))
+        bars, graph = bars + folded, max(0, graph - folded)
         lines = min(border + max(1, log), max(room - listed, (room + 1) // 4))
         return QueueFrame(
             border, True, 1, log=lines, details=1, graph=graph, states=bars, side=width // 3
