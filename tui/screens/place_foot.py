@@ -47,9 +47,8 @@ class LogPane(Lines):
             log_line(line.when, line.level, shorten_ids(line.text), width) for line in log[-height:]
         ]
         is_elsewhere = session.place.log_copy is not None
-        why = session.no_log or "no log lines yet"
-        why = "on the server's host: 7 copies its end" if is_elsewhere else why
-        nothing: Line = ((f" {why}", "muted"),)
+        why = "on the server's host: 7 copies its end" if is_elsewhere else session.no_log
+        nothing: Line = ((f" {why or 'no log lines yet'}", "muted"),)
         self.show(rows or [nothing])
 
 

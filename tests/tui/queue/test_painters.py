@@ -69,7 +69,7 @@ def test_the_facts_of_a_queue_take_few_lines() -> None:
 
 @each(("states", "folded"), [(7, 4), (8, 3)])
 def test_long_facts_leave_the_details_their_lines(states: int, folded: int) -> None:
-    """On a screen without a graph long facts are folded as far as the details keep their least lines."""
+    """Without a graph long facts are folded as far as the details keep their least lines."""
     plain, frame = (
         divide_screen(
             Size(120, 30), states, False, 9, alarms=False, facts=4, details=6, log=9, folded=more
