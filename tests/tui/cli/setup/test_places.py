@@ -369,12 +369,21 @@ TABS = {
 """Tabs, the verbs that are offered there, and those that lead nowhere in this store."""
 
 
+@pytest.fixture
+def filled(spool: str, left: Path, database: str) -> dict[str, str]:
+    """Places with a task in each of these tabs: one without has no verbs."""
+    for found in ((spool, "--state", "queue"), (database, "--filter", "id=9-user")):
+        assert main(["hold", *found, "--apply", "1", "--reason", "a test"]) == 0
+    sends = "UPDATE mail_queue SET status = 'sending', attempts = 1, locked_until = ?"
+    with closing(sqlite3.connect(database)) as db, db:
+        db.execute(f"{sends} WHERE registration_number = 10", (int(time.time()) + 600,))
+    return {"spool": spool, "database": database}
+
+
 @pytest.mark.parametrize("which", TABS)
-async def test_a_tab_hints_at_what_it_allows(
-    spool: str, left: Path, database: str, which: str
-) -> None:
+async def test_a_tab_hints_at_what_it_allows(filled: dict[str, str], which: str) -> None:
     """On a narrow screen, too, it has the verbs that lead somewhere in this store."""
-    place = await handled({"spool": spool, "database": database}[which])
+    place = await handled(filled[which])
     async with an_operator(place, clock=time.time, start_armed=False) as operator:
         await operator.sees("[")
         place_tabs = (*operator.console.sessions[0].inspector.states, "problems")
