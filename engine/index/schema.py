@@ -337,6 +337,7 @@ def order_clause(query: Query) -> str:
     direction = "DESC" if query.descending else "ASC"
     if query.order not in ORDER_COLUMNS:
         raise KeyError(query.order)
-    columns = dict.fromkeys((query.order, "id", "queue", "state"))
-    last = f"{query.order} IS NULL, " if query.order in _MAY_LACK else ""
+    order = "coalesce(runs, attempts)" if query.order == "attempts" else query.order
+    columns = dict.fromkeys((order, "id", "queue", "state"))
+    last = f"{order} IS NULL, " if query.order in _MAY_LACK else ""
     return f"ORDER BY {last}" + ", ".join(f"{column} {direction}" for column in columns)

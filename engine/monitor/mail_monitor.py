@@ -158,6 +158,8 @@ class _TransportLog:
         """Failed attempts at the current mail, from the log."""
         self.last_success: float | None = None
         self.last_failure: float | None = None
+        self.last_counted: float | None = None
+        """The last failure by the metrics, perhaps of a bad address."""
         self.last_refused: float | None = None
         self.totals: DeliveryCounts | None = None
         """Counters at the last reading of the metrics file."""
@@ -284,9 +286,8 @@ class TransportMonitor:
             when = min(mail.modified, now)
             if more.success:
                 transport.last_success = max(transport.last_success or 0.0, when)
-            has_log = transport.spoken and self._log is not None and not self._log.problem
-            if more.failures and not has_log:  # the log knows which had a bad address
-                transport.last_failure = max(transport.last_failure or 0.0, when)
+            if more.failures:
+                transport.last_counted = when
             sums[name] = _sum(sums.get(name, DeliveryCounts()), more)
         self._others = len(totals) - sum(name in self._transports for name in totals)
         self._attribute_last_success(mail)
@@ -386,13 +387,16 @@ class TransportMonitor:
     def _transport_health(self, name: str, transport: _TransportLog, now: float) -> TransportHealth:
         windows = (self._window(name, transport, CountWindow(*shape), now) for shape in WINDOWS)
         logged = tuple(reversed(transport.failures))
+        # The log knows which had a bad address.
+        has_log = transport.spoken and self._log is not None and not self._log.problem
+        failed = (transport.last_failure, None if has_log else transport.last_counted)
         return TransportHealth(
             name,
             transport.totals,
             tuple(windows),
             faults=transport.faults(now),
             last_success=transport.last_success,
-            last_failure=transport.last_failure,
+            last_failure=max((when for when in failed if when is not None), default=None),
             last_refused=transport.last_refused,
             minutes=tuple(self._minutes(transport, now)) if transport.spoken else (),
             failures=merge_failures(logged, self._records.get(name, ())),

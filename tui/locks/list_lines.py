@@ -193,7 +193,7 @@ def _backlog_lines(lock: PlaceLock, kinds: Ages | None, now: float, width: int) 
     parts = [f"{safe_line(row.name) or '(none)'} {row.total:,}" for row in kinds.rows[:MAX_KINDS]]
     more_kinds = len(kinds.rows) - len(parts) + kinds.others
     parts += [f"({more_kinds:,} more kinds)"] if more_kinds else []
-    other = "" if kinds.total.total == waiting.due else " (counted up to 10s apart)"
+    other = "" if kinds.total.total == waiting.due else " (counted at another time)"
     return [*lines, *_folded(f"by kind{other}: " + "   ".join(parts), width)]
 
 

@@ -30,8 +30,8 @@ from tui.transports.detail_lines import DIALOG_LABEL_CELLS, MARGIN, dialog_lines
 from tui.transports.transport_lines import USES, describe_suspension
 
 OWN_PROGRAM = (
-    "no effect: mail_send tasks run the configured program, which selects its own transport, "
-    "unless that runs `mail send` of spooldeck"
+    "no effect, unless the configured program runs `mail send`: mail_send tasks run that program, "
+    "which selects its own transport"
 )
 UNSENT_MAIL = (
     "`mail send-with-retry` spools and queues mail; `mail send`, with its single attempt, fails"

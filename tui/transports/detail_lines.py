@@ -160,7 +160,7 @@ def _total_lines(transport: TransportHealth, width: int) -> list[Line]:
     for window in transport.windows:
         logged = window.tally if window.source is Source.LOG else None
         if logged is not None and any(a < b for a, b in zip(totals[:3], logged, strict=False)):
-            why = f"mail.prom ({totals.attempts:,} tried) has fewer than mail.log in {window.name}"
+            why = f"mail.prom has fewer than mail.log in {window.name}"
             return _unknown_lines("all", why, width)
     whole = CountWindow("all", 1.0, totals)
     cells = [*_counts(whole), table.failure_share(whole), *([("-", "muted")] * 3)]

@@ -12,6 +12,7 @@ from engine.monitor.transport_health import (
     Health,
     MailHealth,
     MailRoutes,
+    Source,
     TransportHealth,
     TransportSuspension,
     TransportUse,
@@ -89,10 +90,11 @@ def state_run(transport: TransportHealth, limit: float) -> Run:
 
 
 def count_run(window: CountWindow, of: str, width: int) -> Run:
-    """A count of a window; a zero is muted."""
-    if window.tally is None:
+    """A count of a window; a zero is muted. The metrics count bad addresses as failed."""
+    tally, is_counted = window.tally, window.source is not Source.METRICS or of != "refused"
+    if tally is None or (tally.failures and not is_counted):
         return UNKNOWN_RUN
-    number = int(getattr(window.tally, of))
+    number = int(getattr(tally, of))
     return fit_count(number, width), "" if number else "muted"
 
 

@@ -246,11 +246,16 @@ def test_metrics_count_where_the_log_is_silent(mail_files: MailFiles) -> None:
     }
 
 
-def test_a_bad_address_is_not_the_last_failure(mail_files: MailFiles) -> None:
+@pytest.mark.parametrize("is_logged_before", [True, False])
+def test_a_bad_address_is_not_the_last_failure(
+    mail_files: MailFiles, is_logged_before: bool
+) -> None:
     """Neither the log nor a counter that has both makes a bad address a failure."""
-    mail_files.say(attempt(40), given_up(39, "550 5.1.1 user unknown"))
+    lines = attempt(40), given_up(39, "550 5.1.1 user unknown")
+    mail_files.say(*lines[: 2 * is_logged_before])
     mail_files.write_metrics(38, prom({"postfix": (1, 0, 0)}))
     mail_files.look(30)
+    mail_files.say(*lines[2 * is_logged_before :])
     mail_files.write_metrics(20, prom({"postfix": (1, 0, 1)}))
     transport = mail_files.one()
     assert (transport.last_failure, transport.last_refused) == (None, NOW - 39)

@@ -155,7 +155,7 @@ def test_the_name_of_a_place_is_whole_in_half_of_120_columns() -> None:
 def test_two_counts_of_what_waits_are_no_contradiction() -> None:
     """The kinds are counted by themselves: where their sum differs, that is beside it."""
     lock = PlaceLock(1, "flowing", a_stuck_lock(), BacklogSummary(NOW - 60, 288, NOW - 60))
-    for total, label in ((288, "by kind: mail_send"), (289, "by kind (counted up to 10s apart):")):
+    for total, label in ((288, "by kind: mail_send"), (289, "by kind (counted at another time):")):
         row = AgeRow("mail_send", (total,))
         lines = view.detail_lines(lock, Ages("kind", (row,), row, 0), NOW, 60)
         assert f"{label}" in words(lines)

@@ -386,12 +386,25 @@ def test_an_unknown_figure_has_its_reason_and_no_number_is_cut() -> None:
     assert [row.count("31,753") for row in rows] == [row.count("31,") for row in rows]
 
 
+@each(("source", "failures", "bad"), [
+    (Source.LOG, 5, "0"),
+    (Source.METRICS, 5, "?"),
+    (Source.METRICS, 0, "0"),
+])  # fmt: skip
+def test_metrics_do_not_know_which_addresses_were_bad(
+    source: Source, failures: int, bad: str
+) -> None:
+    """Their count of failed attempts has both: with some, the bad addresses are unknown."""
+    window = CountWindow("10m", 600.0, DeliveryCounts(10, 5, failures), source=source)
+    assert view.count_run(window, "refused", 4)[0] == bad
+
+
 def test_no_count_of_all_is_less_than_that_of_an_hour() -> None:
     """Metrics that are written after the log have a reason instead of a number."""
     way = a_way(*[DeliveryCounts(18, 18, 0)] * 3)._replace(totals=DeliveryCounts(17, 17, 0))
     logged = way._replace(windows=tuple(w._replace(source=Source.LOG) for w in way.windows))
     shown = words(detail_lines.window_lines(logged, 80)).splitlines()[-1]
-    assert shown == "   all   ?  mail.prom (17 tried) has fewer than mail.log in 1m"
+    assert shown == "   all   ?  mail.prom has fewer than mail.log in 1m"
     same = logged._replace(totals=DeliveryCounts(18, 18, 0))
     assert " all      18     18    0" in words(detail_lines.window_lines(same, 80))
 
@@ -517,7 +530,7 @@ async def test_it_is_suspended_with_a_reason_and_resumed(
         await operator.until(lambda: text in [alert.text for alert in navigator.session.alerts])
 
 
-PROGRAM = "mail_send tasks run the configured program, which selects its own transport"
+PROGRAM = "mail_send tasks run that program, which selects its own transport"
 
 
 @each(("delivers", "message", "unsaid", "waits"), [
@@ -531,7 +544,7 @@ def test_the_plan_promises_no_more(delivers: bool, message: str, unsaid: str, wa
     after = MailRoutes(("postfix",), stopped=stopped)
     facts = {"delivers": delivers, "waiting": 1, "now": NOW, "width": 100}
     plan = " ".join(words(suspend_view.plan_lines("postfix", before, after, **facts)).split())  # type: ignore[arg-type]
-    assert plan.startswith("tasks no effect: mail_send tasks run") is not delivers
+    assert plan.startswith("tasks no effect, unless the configured program runs") is not delivers
     assert ("postfix for mail that spooldeck sends: stays off" in plan) is not delivers
     assert message in plan and unsaid not in plan
     assert "1 task that sends mail is pending now" in plan
