@@ -29,7 +29,15 @@ from engine.index.mail_columns import count_searched
 from engine.index.reader import Reader
 from engine.index.schema import ORDER_COLUMNS, Query, Window
 from engine.index.writer import IndexDelta, Writer
-from engine.model import Lease, Missing, Problem, State, Task, count_recipients
+from engine.model import (
+    ATTEMPTS_ALLOWED_KEY,
+    Lease,
+    Missing,
+    Problem,
+    State,
+    Task,
+    count_recipients,
+)
 from engine.operations.plans import Row
 from engine.store import Unavailable
 from engine.system import temp_dir
@@ -418,6 +426,19 @@ def test_a_search_is_the_same_however_it_is_made(
         for place in (0, len(rows) // 2, len(rows) - 1)[: len(rows)]:
             assert reader.find(query, rows[place].id, 3) == place
         assert reader.find(query, "absent", 3) is None
+
+
+def test_tasks_are_ordered_by_the_tries_that_a_list_shows(writer: Writer, reader: Reader) -> None:
+    """The file of a task that used up its retries lacks the last run; the order has it."""
+    spent = {"dead_reason": "max_retries_exceeded", ATTEMPTS_ALLOWED_KEY: "4"}
+    given_up = {"dead_reason": "permanent"}
+    tasks = [
+        a_task(n, state=State.DEAD, attempts=tries, extra=extra)
+        for n, (tries, extra) in enumerate([(3, spent), (2, given_up), (3, given_up), (4, {})])
+    ]
+    look(writer, tasks)
+    found = reader.window(Query(State.DEAD, order="attempts"), 0, 9, 1).tasks
+    assert found == tuple(tasks[n] for n in (1, 2, 0, 3))
 
 
 def test_a_search_is_counted_though_its_last_known_row_has_left(
