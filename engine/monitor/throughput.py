@@ -200,33 +200,24 @@ class FlowHistory:
             self._samples, before, self.last_ran = [], None, None
             self._gap_ended = self._started = -inf
             self._means.clear()
-        if before is None:
-            failed_removed = None if failed is None else self._failed_removed
-            sample = Sample(
-                now, 0, 0, dict(counts), failed=failed_removed, died=self._died_total(died)
-            )
-        elif now - before.when < _OFTEN:
-            return
-        else:
+        came, left = 0.0, 0.0
+        shared_counts = before.counts if before and before.counts == counts else dict(counts)
+        if before is not None:
+            if now - before.when < _OFTEN:
+                return
             finished = counts.get(State.DONE, 0) - before.counts.get(State.DONE, 0)
             ended = _more(self._last_totals[1], removed) + finished - self._returned
             self._returned = max(0, -ended)
             active = counts.get(State.ACTIVE, 0) - before.counts.get(State.ACTIVE, 0)
             if active > 0 or finished > 0:
                 self.last_ran = now
-            shared_counts = before.counts if before.counts == counts else dict(counts)
-            came_since = before.added + _more(self._last_totals[0], added)
+            came = before.added + _more(self._last_totals[0], added)
+            left = before.removed + max(0, ended)
             if failed is not None and self._failed is not None:
                 self._failed_removed += _more(self._failed, failed)
-            failed_removed = None if failed is None else self._failed_removed
-            sample = Sample(
-                now,
-                came_since,
-                before.removed + max(0, ended),
-                shared_counts,
-                failed=failed_removed,
-                died=self._died_total(died),
-            )
+        removed_failed = None if failed is None else self._failed_removed
+        total = self._died_total(died)
+        sample = Sample(now, came, left, shared_counts, failed=removed_failed, died=total)
         self._last_totals, self._failed = (added, removed), failed
         self._samples.append(sample)
         self._join()
@@ -238,8 +229,8 @@ class FlowHistory:
 
     @property
     def rates_begin(self) -> float:
-        """The start of the time that output and trend are of, epoch seconds UTC: the last of the
-        end of a gap and the end of a stop. No sample before it is in them."""
+        """The start of the time that output and trend are of, epoch seconds UTC: the later
+        of the end of a gap and the end of a stop. No sample before it is in them."""
         return max(self._gap_ended, self._started)
 
     def note_worker_state(
