@@ -361,7 +361,7 @@ class PlaceSession:
                     self._keep_running(self._restart_flow())
                 self._identity = found
             _note_free_lock(self)
-            self.note_worker(self.clock())
+            self.note_stop(self.clock())
             if self.worker.has_ended:
                 self.messages.append(await asyncio.to_thread(self.worker.describe_end))
             _add_counts(self)
@@ -441,17 +441,15 @@ class PlaceSession:
             return ""
         return figures.workers_unknown or MISSING_WORKER
 
-    def note_worker(self, now: float) -> None:
-        """Note for the trend if it is known that no task can leave now. A worker that is not seen
-        may run elsewhere; one that a timer starts is seen within `RATE_WINDOW_SECONDS`."""
-        figures, lock, tokens = (
-            self.readings.queue_figures,
+    def note_stop(self, now: float) -> None:
+        """Note for the trend if it is known that no task can leave now. That no worker runs is no
+        stop: a timer may start one for each task."""
+        server, lock, tokens = (
+            self.readings.queue_figures.server,
             self.readings.lock,
             self.readings.tokens,
         )
-        is_stopped = figures.server is not None and figures.server.is_running is False
-        if figures.has_worker is False and self.free_since is not None:
-            is_stopped |= now - self.free_since > RATE_WINDOW_SECONDS
+        is_stopped = server is not None and server.is_running is False
         is_stopped |= lock is not None and lock.verdict in (Verdict.STUCK, Verdict.STALE)
         is_stopped |= not isinstance(tokens, str) and any(one.paused for one in tokens)
         self.flow.note_worker_state(now, is_stopped=is_stopped, own_worker=self.worker.pid)

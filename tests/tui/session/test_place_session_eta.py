@@ -76,7 +76,7 @@ async def test_a_worker_that_was_started_gives_an_eta_of_its_own(tmp_path: Path)
         for second in range(-30, 1):
             lock = HELD if second > -20 else a_stuck_lock()
             session.readings = PlaceReadings(lock=lock, runs=RunTimes(NOW, 5.0))
-            session.note_worker(NOW + second)
+            session.note_stop(NOW + second)
             left = 4 * max(0, 20 + second)
             counts = {State.PENDING: 200 + second - left}
             session.flow.add(NOW + second, 30 + second, left, counts)
@@ -86,27 +86,26 @@ async def test_a_worker_that_was_started_gives_an_eta_of_its_own(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("period", "between", "running"),
+    ("between", "running"),
     [
-        (150, PlaceReadings(), PlaceReadings()),
-        (150, *(PlaceReadings(queue_figures=WholeQueueFigures(workers_unknown="of others")),) * 2),
+        (PlaceReadings(), PlaceReadings()),
+        (PlaceReadings(queue_figures=WholeQueueFigures(workers_unknown="of others")),) * 2,
         (
-            60,
             PlaceReadings(queue_figures=WholeQueueFigures(has_worker=False)),
             PlaceReadings(queue_figures=WholeQueueFigures(has_worker=True)),
         ),
+        (PlaceReadings(queue_figures=WholeQueueFigures(has_worker=False)),) * 2,
         (
-            150,
             PlaceReadings(lock=free(), runs=RunTimes(None, None)),
             PlaceReadings(lock=HELD, runs=RunTimes(None, None)),
         ),
     ],
 )
 async def test_a_worker_that_is_not_seen_is_not_stopped(
-    tmp_path: Path, period: int, between: PlaceReadings, running: PlaceReadings
+    tmp_path: Path, between: PlaceReadings, running: PlaceReadings
 ) -> None:
-    """One task each 150 seconds is a rate, not a worker that starts with each of them; nor is one
-    that a timer starts each minute."""
+    """One task each 150 seconds is a rate, not a worker that starts with each of them, even if
+    it is known that none runs between them."""
     make_spool(tmp_path, some_tasks())
     place = disk_place(tmp_path)._replace(has_leases=between.lock is None)
     clock, left = Clock(NOW), 0
@@ -114,11 +113,11 @@ async def test_a_worker_that_is_not_seen_is_not_stopped(
     try:
         session.has_readings = True
         for second in range(-600, 1):
-            active = second % period in (40, 41)
-            left += second % period == 42
+            active = second % 150 in (40, 41)
+            left += second % 150 == 42
             session.readings, clock.now = running if active else between, NOW + second
             _note_free_lock(session)
-            session.note_worker(NOW + second)
+            session.note_stop(NOW + second)
             counts = {State.PENDING: 20 - left - active, State.ACTIVE: int(active)}
             session.flow.add(NOW + second, 0, left, counts)
             rates = session.flow.rates(NOW + second)
@@ -135,7 +134,7 @@ async def test_a_running_worker_does_not_start_again_where_folders_are_replaced(
         (session,) = operator.console.sessions
         monkeypatch.setattr(type(session.worker), "pid", property(lambda _: 4711))
         await session._restart_flow()
-        session.note_worker(NOW)
+        session.note_stop(NOW)
         assert session.flow.rates_begin < NOW
 
 
