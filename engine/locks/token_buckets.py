@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from math import inf
 
 from engine import policy
+from engine.model import LockEvidence, Verdict
 from engine.policy import UNITS_PER_TOKEN, Bucket, Rate
 from engine.system import files
 from engine.system.cleanup import closing_fd
@@ -33,6 +34,13 @@ class BucketState(NamedTuple):
     """Tokens per hour; None if unknown."""
     paused: bool = False
     """True if no tokens are spent until an operator resumes the queue."""
+
+
+def is_queue_stopped(lock: LockEvidence | None, buckets: Sequence[BucketState] | str) -> bool:
+    """True if lock or buckets show that no task can leave: stuck or stale, or paused. `buckets`
+    may be the reason why they are unknown."""
+    is_blocked = lock is not None and lock.verdict in (Verdict.STUCK, Verdict.STALE)
+    return is_blocked or (not isinstance(buckets, str) and any(one.paused for one in buckets))
 
 
 def next_token_at(buckets: Sequence[BucketState], kind: str) -> float:

@@ -6,8 +6,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
+from engine.locks.token_buckets import is_queue_stopped
 from engine.model import State
-from engine.monitor.alerts import Alert, is_stalled
+from engine.monitor.alerts import Alert
 from engine.monitor.recorder import SAMPLE_INTERVAL_SECONDS, EncodedSample
 from engine.monitor.sample_codec import BadSample, RecordedSample, decode_alerts, decode_sample
 from engine.monitor.throughput import (
@@ -116,8 +117,7 @@ class RecordedHistory:
         flow = FlowHistory(has_flow=False)
         for sample in self._whole_samples(when - HISTORY_SECONDS, when):
             flow.add(sample.when, 0, 0, sample.counts)
-            tokens = () if isinstance(sample.tokens, str) else sample.tokens
-            is_stopped = is_stalled(1, sample.alerts) or any(one.paused for one in tokens)
+            is_stopped = is_queue_stopped(sample.lock, sample.tokens)
             flow.note_worker_state(sample.when, is_stopped=is_stopped)
         return flow
 

@@ -19,7 +19,7 @@ from engine.live.call_thread import CallThread
 from engine.live.folder_watch import SharedParts
 from engine.live.index_sync import Found, IndexChanged, scan_all
 from engine.live.inspector import Inspector
-from engine.locks.token_buckets import ALL_KINDS
+from engine.locks.token_buckets import ALL_KINDS, is_queue_stopped
 from engine.logs.task_events import TaskEvent
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.monitor import recorder
@@ -444,14 +444,9 @@ class PlaceSession:
     def note_stop(self, now: float) -> None:
         """Note for the trend if it is known that no task can leave now. That no worker runs is no
         stop: a timer may start one for each task."""
-        server, lock, tokens = (
-            self.readings.queue_figures.server,
-            self.readings.lock,
-            self.readings.tokens,
-        )
+        server = self.readings.queue_figures.server
         is_stopped = server is not None and server.is_running is False
-        is_stopped |= lock is not None and lock.verdict in (Verdict.STUCK, Verdict.STALE)
-        is_stopped |= not isinstance(tokens, str) and any(one.paused for one in tokens)
+        is_stopped |= is_queue_stopped(self.readings.lock, self.readings.tokens)
         self.flow.note_worker_state(now, is_stopped=is_stopped, own_worker=self.worker.pid)
 
     async def _follow_backlog(self) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.locks.token_buckets import BucketState
-from engine.model import State
+from engine.model import LockEvidence, State, Verdict
 from engine.monitor import recorded_history, sample_codec
 from engine.monitor.alerts import AlertKind
 from engine.monitor.recorded_history import MissingSpan, RecordedHistory, step_seconds, step_time
@@ -176,17 +176,27 @@ def test_going_back_ends_and_passes_by_nothing(slots: list[int]) -> None:
     assert visited == set(slots)
 
 
-def test_a_recorded_trend_begins_when_the_worker_starts() -> None:
-    """What came while an alert said that none runs is not in it."""
-    idle = an_alert()._replace(kind=AlertKind.IDLE)
+@pytest.mark.parametrize(
+    ("stop", "is_stop"),
+    [
+        ({"lock": LockEvidence(Verdict.STUCK)}, True),
+        ({"lock": LockEvidence(Verdict.STALE)}, True),
+        ({"tokens": (BucketState("", 3, 5, None, paused=True),)}, True),
+        ({"tokens": "cannot be read"}, False),
+        ({"alerts": (an_alert()._replace(kind=AlertKind.IDLE),)}, False),
+    ],
+)
+def test_a_recorded_trend_begins_when_a_stop_ends(stop: dict[str, Any], is_stop: bool) -> None:
+    """What came while the lock was stuck or stale, or in a pause, is not in it; that no worker
+    runs is no stop."""
     moments = []
     for seconds in range(-110, 10, 10):
         stopped = seconds < -40
-        waiting = 130 + seconds if stopped else -2 * seconds
-        counts, alerts = {State.PENDING: waiting + 20}, (idle,) if stopped else ()
-        moments.append(moment(seconds, counts=counts, alerts=alerts))
+        counts = {State.PENDING: 20 + (130 + seconds if stopped else -2 * seconds)}
+        moments.append(moment(seconds, counts=counts, **(stop if stopped else {})))
     flow = RecordedHistory(moments, "x").flow_until(NOW)
-    assert flow.drain(NOW).seconds == pytest.approx(10, abs=0.1)
+    assert (flow.rates_begin == NOW - 40) is is_stop
+    assert (flow.drain(NOW).seconds == pytest.approx(10, abs=0.1)) is is_stop
 
 
 def test_rates_come_from_the_samples_before() -> None:
