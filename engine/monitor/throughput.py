@@ -249,17 +249,17 @@ class FlowHistory:
             self._died_since += _more(before, died)
         return None if died is None else self._died_since
 
-    def precede(self, earlier: Sequence[Sample], rates_begin: float) -> None:
+    def precede(self, earlier: Sequence[Sample], recorded: FlowHistory) -> None:
         """Put recorded samples before the history: a console that was just opened knows the last
-        ten minutes, as far as something recorded them, and when a stop in them ended."""
-        self._earlier, self._started = earlier, max(self._started, rates_begin)
+        ten minutes, as far as something recorded them. A stop at their end lasts until a note."""
+        self._earlier, self._started = earlier, max(self._started, recorded.rates_begin)
+        self._is_stopped |= recorded._is_stopped
         self._join()
 
     def _join(self) -> None:
         if not self._earlier or not self._samples:
             return
-        first, earlier = self._samples[0], self._earlier
-        self._earlier = ()
+        first, earlier, self._earlier = self._samples[0], self._earlier, ()
         known = [one for one in earlier if one.when < first.when]
         if not known:
             return

@@ -721,7 +721,7 @@ class PlaceSession:
         try:
             history = await self.recorded_history(now - HISTORY_SECONDS, now)
             self.recorded_flow = history.flow_until(now)
-            self.flow.precede(history.samples_until(now), self.recorded_flow.rates_begin)
+            self.flow.precede(history.samples_until(now), self.recorded_flow)
             (self.recorded_output,) = history.series(now, HISTORY_SECONDS, 1).outward
         except (UnreadableRecording, Unavailable):
             return  # start without recorded data

@@ -1,7 +1,5 @@
 """What a queue did lately: rates, drain, sparkline and growth, each from counts and a clock."""
 
-from math import inf
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,11 +57,11 @@ def test_a_recording_before_the_first_sample_fills_the_history(is_recorded_first
     for gap, grown, rates, cells in ((0, 60, Rates(2, 1), 10), (140, 46, None, 8)):
         flow = FlowHistory()
         if is_recorded_first:
-            flow.precede(recorded, -inf)
+            flow.precede(recorded, FlowHistory())
         flow.add(NOW + gap, 9, 4, {State.PENDING: 700, State.DEAD: 58})
         flow.add(NOW + gap + 1, 11, 5, {State.PENDING: 701, State.DEAD: 58})
         if not is_recorded_first:
-            flow.precede(recorded, -inf)
+            flow.precede(recorded, FlowHistory())
         growth = flow.growth(State.DEAD, NOW + gap + 1)
         assert growth is not None
         assert growth.tasks == grown
@@ -75,7 +73,7 @@ def test_a_recording_before_the_first_sample_fills_the_history(is_recorded_first
         assert last.inward[-1] == pytest.approx(2, abs=0.2)
         assert flow.drain(NOW + gap + 1).trend is (Trend.GROWING if rates else Trend.UNKNOWN)
     flow = FlowHistory()
-    flow.precede([Sample(NOW - 10, 5, 1, {State.PENDING: 3})], -inf)
+    flow.precede([Sample(NOW - 10, 5, 1, {State.PENDING: 3})], FlowHistory())
     flow.add(NOW, 7, 2, {State.PENDING: 5})
     growth = flow.growth(State.PENDING, NOW)
     assert growth is not None and growth.tasks == 2
@@ -85,13 +83,32 @@ def test_a_stop_in_the_recording_is_not_in_the_trend() -> None:
     """A console that is opened after a worker started has the trend since then."""
     recorded = [Sample(NOW + n, n, 0, {State.PENDING: 300 + n}) for n in range(-120, -50, 10)]
     recorded += [Sample(NOW + n, n, 4 * (n + 60), {State.PENDING: 60 - 3 * n}) for n in (-50, -40)]
-    flow = FlowHistory()
-    flow.precede(recorded, NOW - 60)
+    flow, before = FlowHistory(), FlowHistory()
+    for second, is_stopped in ((-70, True), (-60, False)):
+        before.note_worker_state(NOW + second, is_stopped=is_stopped)
+    flow.precede(recorded, before)
     for second in range(-35, 1):
         flow.add(NOW + second, second + 35, 4 * (second + 35), {State.PENDING: 60 - 3 * second})
     assert flow.drain(NOW).seconds == pytest.approx(20, abs=1)
     rates = flow.rates(NOW)
     assert rates is not None and rates.outward == pytest.approx(4, abs=0.1)
+
+
+@pytest.mark.parametrize("loaded_at", [5, 7])
+def test_a_recording_that_ended_in_a_stop_is_not_in_the_trend(loaded_at: int) -> None:
+    """A console that is opened just after a lock was freed has the trend since then, also if the
+    recording is known only after its first counts."""
+    recorded = [Sample(NOW + n, n, 0, {State.PENDING: 300 + n}) for n in range(-120, 1, 10)]
+    flow, before = FlowHistory(), FlowHistory()
+    before.note_worker_state(NOW, is_stopped=True)
+    for second in range(5, 36):
+        if second == loaded_at:
+            flow.precede(recorded, before)
+        flow.note_worker_state(NOW + second, is_stopped=False)
+        left = 4 * (second - 5)
+        flow.add(NOW + second, second - 5, left, {State.PENDING: 300 + second - left})
+    assert flow.rates_begin == NOW + loaded_at
+    assert flow.drain(NOW + 35).seconds == pytest.approx(215 / 3, rel=0.01)
 
 
 def test_an_output_that_ended_makes_no_eta() -> None:
