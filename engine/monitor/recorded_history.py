@@ -123,8 +123,9 @@ class RecordedHistory:
 
     def has_arrivals(self, when: float) -> bool:
         """True if a recorded rate of the ten minutes before a moment shows that tasks came."""
-        samples = self._whole_samples(when - HISTORY_SECONDS, when)
-        return any(one.rates is not None and one.rates.inward > 0 for one in samples)
+        since = when - HISTORY_SECONDS
+        rates = (one.rates for one in self._whole_samples(since, when) if one.when > since)
+        return any(rate is not None and rate.inward > 0 for rate in rates)
 
     def samples_until(self, when: float) -> list[Sample]:
         """Return the counts up to a moment, as far as recorded, with the tasks that came and left

@@ -215,9 +215,8 @@ class FlowHistory:
             left = before.removed + max(0, ended)
             if failed is not None and self._failed is not None:
                 self._failed_removed += _more(self._failed, failed)
-        removed_failed = None if failed is None else self._failed_removed
-        total = self._died_total(died)
-        sample = Sample(now, came, left, shared_counts, failed=removed_failed, died=total)
+        failures, deaths = None if failed is None else self._failed_removed, self._died_total(died)
+        sample = Sample(now, came, left, shared_counts, failed=failures, died=deaths)
         self._last_totals, self._failed = (added, removed), failed
         self._samples.append(sample)
         self._join()

@@ -15,7 +15,7 @@ from engine.monitor.alerts import AlertKind
 from engine.monitor.recorded_history import MissingSpan, RecordedHistory, step_seconds, step_time
 from engine.monitor.recorder import EncodedSample
 from engine.monitor.sample_codec import BadSample, RecordedSample, decode_sample, encode_sample
-from engine.monitor.throughput import Drain, Trend
+from engine.monitor.throughput import Drain, Rates, Trend
 from engine.monitor.transport_health import WINDOWS, CountWindow, DeliveryCounts, TransportHealth
 from tests.recorder_samples import NOTHING_KNOWN, NOW, a_sample, a_way, an_alert
 
@@ -197,6 +197,13 @@ def test_a_recorded_trend_begins_when_a_stop_ends(stop: dict[str, Any], is_stop:
     flow = RecordedHistory(moments, "x").flow_until(NOW)
     assert (flow.rates_begin == NOW - 40) is is_stop
     assert (flow.drain(NOW).seconds == pytest.approx(10, abs=0.1)) is is_stop
+
+
+def test_only_tasks_of_the_last_ten_minutes_are_arrivals() -> None:
+    """The last sample before a gap may be hours older."""
+    for second, has_arrivals in ((-7200, False), (-601, False), (-599, True)):
+        moments = [moment(second, rates=Rates(1.0, 0.0)), moment(-5, rates=Rates(0.0, 0.0))]
+        assert RecordedHistory(moments, "x").has_arrivals(NOW) is has_arrivals
 
 
 def test_rates_come_from_the_samples_before() -> None:
