@@ -288,17 +288,17 @@ def empty_lines(
 ) -> list[Line]:
     """Text if no line is shown; `looking`: the search still runs; `troubles`: errors by path;
     `no_log`: why there is no other log."""
+    is_unread = any(why != NO_LOG_FILE for why in troubles.values())
     if looking:
         text = "loading ..."
     elif not paths:
         text = "this place has no log"
     elif status.source and not (status.lines or status.words or status.level):
         text = f"{status.source}: nothing logged yet" if status.is_copied else status.source
-    elif no_log and not (status.lines or status.words):
+    elif no_log and not (status.lines or status.words or status.level or is_unread):
         text = no_log
     elif all(path in troubles for path in paths):
-        is_new = all(why == NO_LOG_FILE for why in troubles.values())
-        text = f"no {'log yet' if is_new else 'readable log'}: {describe_troubles(troubles)}"
+        text = f"no {'readable log' if is_unread else 'log yet'}: {describe_troubles(troubles)}"
         text += f"; {_log_help(troubles)}"
     elif status.lines or status.words or status.level:
         text = "no matching lines (Esc clears, - lowers the level)"

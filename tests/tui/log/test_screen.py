@@ -17,6 +17,7 @@ from engine import verbs
 from engine.logs.log_file import FileEntry
 from engine.logs.log_filter import DEBUG, WARN
 from engine.logs.log_line import LogLine
+from engine.logs.rotated_log import NO_LOG_FILE
 from engine.model import Task
 from engine.places.place import CopiedLog
 from tests import command
@@ -265,6 +266,26 @@ async def test_a_log_of_the_server_that_is_not_known_is_named_alike(tmp_path: Pa
         await operator.until(lambda: operator.console.screen.query_one(LogHistogram).display)
         await operator.sees("Lines, ")
         await operator.step("escape", "t log")
+
+
+@pytest.mark.parametrize(("status", "why", "text"), [
+    (LogStatus(), NO_LOG_FILE, "no log of the scheduler"),
+    (LogStatus(), None, "no log of the scheduler"),
+    (LogStatus(), "Permission denied", "no readable log: queue.log: Permission denied; give"),
+    (LogStatus(level=WARN), None, "no matching lines (Esc clears, - lowers the level)"),
+    (LogStatus(words="421"), None, "no matching lines (Esc clears, - lowers the level)"),
+])  # fmt: skip
+def test_an_unknown_log_hides_no_other_reason(
+    status: LogStatus, why: str | None, text: str
+) -> None:
+    """That a log of the server is not known is the reason only where the other logs are missing or
+    empty: not where one cannot be read, or a filter or a level hides its lines."""
+    path, unknown = "/x/queue.log", "no log of the scheduler is known: set it"
+    troubles = {path: why} if why else {}
+    lines = view.empty_lines(
+        [path], status, looking=False, width=80, troubles=troubles, no_log=unknown
+    )
+    assert text in words(lines)
 
 
 async def test_the_next_step_is_the_task_of_the_line(tmp_path: Path) -> None:

@@ -127,7 +127,8 @@ def _report_unread(troubles: Mapping[str, str], logs: Sequence[str], no_log: str
         print_error("no log: this format writes none")
     elif len(missing) == len(logs):
         names = " or ".join(map(safe_line, missing))
-        print_error(no_log or f"no log yet: no {names}; the first operation creates it")
+        reason = no_log or "the first operation creates it"
+        print_error(f"no log yet: no {names}; {reason}")
 
 
 def _line_filter(text: str, level: str) -> LineFilter:

@@ -231,6 +231,17 @@ def test_the_doctor_names_what_stops_mail(spool: Spool, tmp_path: Path, spooldec
     assert every_file(spool.root) == before
 
 
+def test_a_missing_log_is_named_beside_that_of_the_scheduler(
+    spool: Spool, tmp_path: Path, spooldeck: Run
+) -> None:
+    """Where the scheduler has no known log, one that the configuration names is named all the
+    same if it does not exist."""
+    config = tmp_path / "config.yaml"
+    config.write_text(f"logs: [{tmp_path}/more.log]\n")
+    printed = spooldeck("--config", str(config), "log", str(spool.root))
+    assert f"{tmp_path}/more.log; no log of the scheduler is known: set" in printed.stderr
+
+
 def test_the_doctor_of_a_spool_in_order_finds_nothing(tmp_path: Path, spooldeck: Run) -> None:
     """But that no scheduler is running here."""
     spool = Spool(tmp_path / "post").make()
