@@ -157,14 +157,16 @@ def count_rows(queues: Iterable[PlaceLine]) -> int:
 MAX_PARTS = 20
 """Queues of a server that have a line."""
 
+SEPARATORS = "-_:./"
+"""Ends of what names of queues have in common: a long name is shown without it."""
+
 
 def part_lines(
     queues: Sequence[PlaceLine], number: int, now: float, width: int
 ) -> Iterator[tuple[str, Line]]:
     """Yield the name and the line of each queue of a place, in the columns of all places."""
     form, place = table_layout(queues, width), queues[number]
-    names = [part.name for part in place.parts[:MAX_PARTS]]
-    shared = _shared_start(names)
+    shared = _shared_start([part.name for part in place.parts[:MAX_PARTS]])
     for part in place.parts[:MAX_PARTS]:
         line = PlaceLine(
             place.number,
@@ -181,10 +183,6 @@ def part_lines(
         is_whole = not shared or cell_len(part.name) < form.name
         name = part.name if is_whole else f"{MORE}{part.name.removeprefix(shared)}"
         yield part.name, place_row(line, f" {name}", form, now, width)
-
-
-SEPARATORS = "-_:./"
-"""Ends of what names of queues have in common: a long name is shown without it."""
 
 
 def _shared_start(names: Sequence[str]) -> str:

@@ -181,13 +181,13 @@ class TaskContents(NamedTuple):
     """Their kinds; "" for that of a task whose id ends in it."""
     error: int = 0
     """Cells of the longest error or description."""
-    only_error: int = 0
+    error_cells: int = 0
     """Cells of the longest error."""
     sender: int = 0
     recipient: int = 0
     age: int = 0
-    time: int = 0
-    """Cells of the column of `TIME_COLUMNS`."""
+    time_cells: int = 0
+    """Cells of the longest time in the column of `TIME_COLUMNS`."""
 
     def with_tasks(self, tasks: Iterable[Task], now: float) -> TaskContents:
         """Also those of more tasks, at `now` (epoch seconds UTC)."""
@@ -200,7 +200,7 @@ class TaskContents(NamedTuple):
 
 
 ANY_CONTENTS = TaskContents(
-    frozenset(("", UNKNOWN)), 9, 9, MAX_ADDRESS_CELLS, MAX_ADDRESS_CELLS, age=6, time=9
+    frozenset(("", UNKNOWN)), 9, 9, MAX_ADDRESS_CELLS, MAX_ADDRESS_CELLS, age=6, time_cells=9
 )
 """Of rows that are not known."""
 
@@ -238,7 +238,7 @@ def task_columns(
     if state in TIME_COLUMNS:
         title, when, order = TIME_COLUMNS[state]
         most = {State.DEAD: 6, State.ACTIVE: 7}.get(state, 9)
-        cells = min(most, max(len(title) + 1, contents.time))  # a sign of the order before it
+        cells = min(most, max(len(title) + 1, contents.time_cells))  # a sign of the order before it
         is_age = order != "due"
         fixed += (Column(title, cells, when, right=True, order=order, is_age=is_age),)
     what = _what_column(state, contents.error)
@@ -249,7 +249,7 @@ def task_columns(
         where = Column("DESTINATION", 20, _destination, keeps_end=True, order="destination")
         fixed = (*fixed, where)
         room -= 20 + COLUMN_GAP_CELLS
-    if room < 110 or not contents.only_error:
+    if room < 110 or not contents.error_cells:
         return _with_rest(fixed, what, width)
     cells = room // 3 - COLUMN_GAP_CELLS
     more = Column("DESCRIPTION", cells, _description, order="description")
