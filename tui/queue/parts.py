@@ -443,9 +443,9 @@ class QueueParts:
 
     @property
     def is_empty(self) -> bool:
-        """True if the list has no task, also none that is marked."""
-        view = self.rows.view
-        return view.loaded and not view.matching and not self.marks.visible(self.state)
+        """True if the list has no task, and none that is marked; False if not known yet."""
+        is_read = self.rows.view.loaded and self.change.is_complete
+        return is_read and not self.rows.view.matching and not self.marks.visible(self.state)
 
     def verb_refusal(self, verb: str) -> str:
         if self.tabs.on_problems:

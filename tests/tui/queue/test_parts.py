@@ -194,6 +194,18 @@ async def test_a_key_is_refused_with_its_reason() -> None:
         assert len(queue.screen.plans) == 1
 
 
+async def test_a_list_is_only_empty_once_all_is_read() -> None:
+    """Where a scan was stopped, no action is refused for lack of tasks: some may be unread."""
+    async with a_queue(State.HELD) as queue:
+        latest = queue.parts.change
+        for is_complete in (True, False):
+            queue.parts.store_changed(latest._replace(is_complete=is_complete, is_stopped=True))
+            await queue.settle()
+            await queue.press("X")
+            assert (queue.parts.message.text == "no task to act on") == is_complete
+            queue.parts.message.clear()
+
+
 async def test_a_filter_in_error_refuses_all_that_acts() -> None:
     """Verbs, all and ranges say what is wrong with the filter; help and hints say the same."""
     async with a_queue(State.DEAD) as queue:
