@@ -253,8 +253,15 @@ class GroupParts(RowsParts, Generic[G]):
     def verb_amount(self) -> tuple[int, bool]:
         return sum(map(self.count_of, self.chosen)), False
 
+    @property
+    def is_empty(self) -> bool:
+        """True if all tasks are read, and no group has any, also none that is marked."""
+        is_read = self.is_known and self.session.inspector.latest.is_complete
+        return is_read and not self.groups and not self.marks
+
     def verb_refusal(self, verb: str) -> str:
-        return refusals.verb_refusal(self.session, self.context, verb, self.query.state)
+        refused = refusals.verb_refusal(self.session, self.context, verb, self.query.state)
+        return refused or refusals.NO_TASK * self.is_empty
 
     # What is shown
 

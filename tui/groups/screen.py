@@ -74,6 +74,8 @@ def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
     key = make.key
 
     def other_verbs(parts: Parts) -> str:
+        if parts.is_empty:
+            return ""
         offered = (row.key for row in rows if row.key.verb)
         return refusals.other_verbs(parts.session, parts.context, offered, parts.query.state)
 

@@ -25,7 +25,7 @@ TASK_JUST_CHANGED = "task changed just now: check it, press the key again"
 MAX_OTHER_VERBS = 3
 """Number of verbs that a refusal names as the next step."""
 
-NO_PAUSE = "this queue cannot be paused"
+NO_PAUSE, NO_TASK = "this queue cannot be paused", "no task to act on"
 
 
 def pause_control(session: PlaceSession) -> str:

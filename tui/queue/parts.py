@@ -455,7 +455,7 @@ class QueueParts:
         refused = self.filter.error or refusals.verb_refusal(
             self.session, self.context, verb, self.state, self.selected_task
         )
-        return refused or "no task to act on" * self.is_empty
+        return refused or refusals.NO_TASK * self.is_empty
 
 
 def describe_scope(scope: Scope, planned: int) -> str:

@@ -42,6 +42,7 @@ from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.glyphs import ASCII, MARK
+from tui.widgets.line_widgets import Lines
 from tui.widgets.picker import Picker
 
 NOT_BY_TIME = GroupFacts("etrn/*", 0, None, "QueueOnly")
@@ -131,6 +132,21 @@ async def test_a_state_without_failures_names_the_one_with_them() -> None:
         await operator.step("c", ClustersScreen, "none in pending; 1 in dead: 4, then c")
         await operator.opens(QueueScreen, "4")
         await operator.step("c", ClustersScreen, "failed 1")
+
+
+@pytest.mark.parametrize("width", [120, 300])
+async def test_a_list_without_a_cluster_offers_no_action(width: int) -> None:
+    """The keys of actions say that there is no task; they are grey, or hidden for lack of room."""
+    place = a_place(a_memory([a_task(1, error="")]))
+    async with an_operator(place, clock=lambda: NOW, size=(width, 40)) as operator:
+        await operator.opens(QueueScreen, "4")
+        await operator.step("c", ClustersScreen, "no failed tasks")
+        hints = operator.console.screen.query_one("#hints", Lines)
+        verbs = {" retry ", " purge ", " hold "}
+        await operator.until(
+            lambda: {style for text, style in hints.lines[0] if text in verbs} <= {"muted"}
+        )
+        await operator.step("X", "no task to act on acts on nothing")
 
 
 def a_flood() -> list[Task]:
