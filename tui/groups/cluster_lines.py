@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from engine.model import AttemptLimit, Task, attempts_allowed
+from engine.model import AttemptLimit, State, Task, attempts_allowed
 from engine.monitor.recurrence import StillHappens
 from engine.text.error_pattern import reply_code
 from engine.text.figures import fit_count, format_count
@@ -82,11 +82,14 @@ def evidence_lines(
     tasks: Sequence[Task],
     now: float,
     width: int,
+    *,
+    state: State | None,
     limit: AttemptLimit = attempts_allowed,
     deaths: Sequence[int] = (),
 ) -> list[Line]:
-    """The full error, the evidence for "still happening", and some of the tasks. `limit`: maximum
-    attempts of each task. `deaths`: their number in each of the last `DEATHS_MINUTES`."""
+    """The full error, the evidence for "still happening", and some of the tasks. `state`: that of
+    all tasks, None if they differ. `limit`: maximum attempts of each task. `deaths`: their number
+    in each of the last `DEATHS_MINUTES`."""
     cluster, answer = judged
     first, last = cluster.first, judged.last
     since = "" if first is None else format_time_with_age(first, now)
@@ -105,7 +108,7 @@ def evidence_lines(
     if not tasks:
         return lines
     title = f"Tasks in {cluster.mark} {cluster.count:,}"
-    return [*lines, *task_lines(title, tasks, tasks[0].state, now=now, width=width, limit=limit)]
+    return [*lines, *task_lines(title, tasks, state, now=now, width=width, limit=limit)]
 
 
 def _deaths_line(deaths: Sequence[int], now: float, width: int) -> Line:

@@ -208,12 +208,13 @@ def detail_lines(
 def task_lines(
     title: str,
     tasks: Sequence[Task],
-    state: State,
+    state: State | None,
     now: float,
     width: int,
     limit: AttemptLimit = attempts_allowed,
 ) -> list[Line]:
-    """Some tasks of a group under a title. `limit`: maximum attempts of each task."""
+    """Some tasks of a group under a title. `state`: that of all, None if they differ; `limit`:
+    maximum attempts of each."""
     mailed = any(task.sender for task in tasks)
     longest, contents = id_cells(tasks), TaskContents().with_tasks(tasks, now)
     shape = task_columns(

@@ -537,6 +537,7 @@ class ErrorClusters(GroupParts[CheckedCluster]):
             tasks or (),
             self.context.clock(),
             width=width,
+            state=self.query.state,
             limit=self.session.place.max_attempts,
             deaths=() if tasks is None else self._deaths,
         )

@@ -148,7 +148,7 @@ def _error_or_description(row: ListedTask) -> Run:
     return _error(row) if row.task.error else (safe_line(row.task.description), "muted")
 
 
-TIME_COLUMNS: Mapping[State, tuple[str, TaskCell, str]] = {
+TIME_COLUMNS: Mapping[State | None, tuple[str, TaskCell, str]] = {
     State.PENDING: ("DUE", _due, "due"),
     State.ACTIVE: ("RUNNING", _active_time, "since"),
     State.DEAD: ("DIED", _dead, "died"),
@@ -206,7 +206,7 @@ ANY_CONTENTS = TaskContents(
 
 
 def task_columns(
-    state: State,
+    state: State | None,
     width: int,
     destined: bool = False,
     longest: int = 0,
@@ -217,8 +217,9 @@ def task_columns(
     mailed: bool = False,
     contents: TaskContents = ANY_CONTENTS,
 ) -> tuple[Column[ListedTask], ...]:
-    """The columns of the task list that fit; the error gets all the room that is left. `destined`:
-    tasks have destinations (not in every store). `longest`: cells of the longest id (`id_cells`).
+    """The columns of the task list that fit; the error gets all the room that is left. `state`:
+    that of all tasks, None if they differ: then no column is for a state's time. `destined`: tasks
+    have destinations (not in every store). `longest`: cells of the longest id (`id_cells`).
     `worded`: tasks have a word that is more exact than their state. `limit`: maximum attempts of
     each task. `kinds`: cells of the longest kind. `mailed`: tasks are mails; where the width lacks
     for their addresses, kind and attempts make room. `contents`: where errors would be cut, a kind
@@ -237,7 +238,7 @@ def task_columns(
     )
     if state in TIME_COLUMNS:
         title, when, order = TIME_COLUMNS[state]
-        most = {State.DEAD: 6, State.ACTIVE: 7}.get(state, 9)
+        most = 6 if state is State.DEAD else 7 if state is State.ACTIVE else 9
         cells = min(most, max(len(title) + 1, contents.time_cells))  # a sign of the order before it
         is_age = order != "due"
         fixed += (Column(title, cells, when, right=True, order=order, is_age=is_age),)
@@ -387,13 +388,13 @@ def _id_width(longest: int) -> int:
     return max(SHORT_ID_CELLS, longest)
 
 
-def _narrow(state: State, width: int) -> tuple[Column[ListedTask], ...]:
+def _narrow(state: State | None, width: int) -> tuple[Column[ListedTask], ...]:
     title, when, order = TIME_COLUMNS.get(state, ("AGE", _created, "created"))
     due = Column(title, 8, when, right=True, order=order, is_age=order != "due")
     return _with_rest((_id_column(SHORT_ID_CELLS), due), _what_column(state, 0, 0), width)
 
 
-def _what_column(state: State, longest: int, least: int = 9) -> Column[ListedTask]:
+def _what_column(state: State | None, longest: int, least: int = 9) -> Column[ListedTask]:
     """Every task in the DLQ has an error; elsewhere its description is shown in muted."""
     title = "ERROR" if state is State.DEAD else "ERROR OR DESCRIPTION"
     more = max(0, min(longest, MAX_ERROR_CELLS) - least)

@@ -18,11 +18,11 @@ from engine.model import State, Task
 from engine.monitor.recurrence import Recurrence, StillHappens
 from engine.text.error_pattern import fold_error, pattern_name
 from tests.console_operator import ConsoleOperator, an_operator, words
-from tests.console_places import a_memory, a_place, a_task, disk_place, make_spool
+from tests.console_places import NOW, a_memory, a_place, a_task, disk_place, make_spool
 from tests.nftban_queues import Run
 from tests.tables import each
 from tui.cli.print.groups import read_failed
-from tui.groups.cluster_lines import cluster_table
+from tui.groups.cluster_lines import cluster_table, evidence_lines
 from tui.groups.screen import ClustersScreen
 from tui.plan.screen import PlanScreen
 from tui.session.index_queries import CheckedCluster
@@ -165,6 +165,18 @@ def test_the_answer_of_a_cluster_is_whole_at_any_width(width: int) -> None:
     checked = CheckedCluster(cluster, Recurrence(StillHappens.NO, "no (23h59m)", ()))
     _, (row,) = cluster_table([checked], 0.0, width)
     assert "no (23h59m)" in words([row.line])
+
+
+def test_a_cluster_of_several_states_has_no_time_column() -> None:
+    """No task is `ready` or due that is dead: with tasks of other states beside it, its time is
+    only its age."""
+    cluster = Cluster("F-1", "421 busy", 2, first=None, last=None, kinds=(), example="a")
+    checked = CheckedCluster(cluster, Recurrence(StillHappens.NO, "no (1m)", ()))
+    tasks = [a_task(1, due=0.0), a_task(2, State.DEAD, due=0.0)]
+    for state, has_due in ((State.PENDING, True), (None, False)):
+        printed = words(evidence_lines(checked, tasks, NOW, 100, state=state))
+        assert ("DUE" in printed, "ready" in printed) == (has_due, has_due)
+        assert "AGE" in printed and "DIED" not in printed
 
 
 async def test_the_tasks_of_a_pending_cluster_have_their_due_time() -> None:

@@ -42,7 +42,8 @@ def _page(checked: Sequence[CheckedCluster]) -> Iterator[Line | str]:
     yield from [head, *(row.line for row in rows)]
     for judged in checked:
         title = f" {judged.cluster.mark}  still happening? {judged.now.text}"
-        yield from [(), ((title, "title"),), *cluster_lines.evidence_lines(judged, (), now, width)]
+        lines = cluster_lines.evidence_lines(judged, (), now, width, state=None)
+        yield from [(), ((title, "title"),), *lines]
     yield cluster_lines.summary(checked)
 
 
