@@ -9,7 +9,8 @@
     "or"                 a word in quotes is no operator
     dest=gmail.com       exactly; != is not; : is a part, in any case; ~ and !~ a pattern
     tries>=5 age>2h      numbers, sizes, durations, times: = != > >= < <=; tries: runs that have
-                         ended, of a dead task also the last one (`engine.policy.count_runs`)
+                         ended, of a dead task also the last one (`engine.policy.count_runs`), and
+                         the one that runs where the queue counts it (`counted_attempts`)
     from:ann size<1M     of a mail: its sender and its size; account: who submitted it
     to:@grey.example     any of its open recipients; a part that begins with @ is a whole domain
     err:"user unknown"   quotes keep blanks, | and ! as they are; "" in them is one quote
