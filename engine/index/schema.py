@@ -21,7 +21,6 @@ from engine.model import (
     Lease,
     State,
     Task,
-    attempts_allowed,
     counted_attempts,
 )
 from engine.policy import count_runs, died_at
@@ -198,7 +197,7 @@ def domain_of(destination: str) -> str:
     return destination.rpartition("@")[2]
 
 
-def row_of(task: Task, limit: AttemptLimit = attempts_allowed) -> Values:
+def row_of(task: Task, limit: AttemptLimit) -> Values:
     """Convert a task to a row of `ROW_COLUMNS`; `limit` is the maximum attempts of each."""
     # fmt: off
     (ident, kind, state, created, queue, group, word, due, attempts, priority, description,

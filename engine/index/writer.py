@@ -36,7 +36,7 @@ from engine.index.schema import (
     clean_text,
     row_of,
 )
-from engine.model import AttemptLimit, Missing, Problem, State, Task, attempts_allowed
+from engine.model import AttemptLimit, Missing, Problem, State, Task
 from engine.system.cleanup import closed_on_error
 from engine.values import NamedTuple
 
@@ -120,7 +120,7 @@ class Writer:
     Raises, everywhere: sqlite3.Error, if the disk is full or the file is gone; after that, only
     `close` is useful."""
 
-    def __init__(self, path: str, limit: AttemptLimit = attempts_allowed) -> None:
+    def __init__(self, path: str, limit: AttemptLimit) -> None:
         """Create a new index in a file that does not exist yet; `limit` as in `row_of`."""
         self._limit = limit
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)

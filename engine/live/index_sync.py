@@ -27,7 +27,6 @@ from engine.model import (
     State,
     Task,
     TaskCounts,
-    attempts_allowed,
 )
 from engine.store import Control, ReadableStore, Unavailable
 from engine.system.temp_dir import TempDir
@@ -136,7 +135,7 @@ class IndexSync:
         shared: SharedParts | None = None,
         *,
         read_store: Callable[[ReadableStore], Iterator[Found]] = scan_all,
-        limit: AttemptLimit = attempts_allowed,
+        limit: AttemptLimit,
     ) -> None:
         """`notify` is called on this object's thread when `latest` or `crash` changes; `read_store`
         is what a full scan reads; `limit` is the maximum attempts of each task."""

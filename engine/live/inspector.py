@@ -17,7 +17,7 @@ from engine.live.index_sync import Found, IndexSync, scan_all
 from engine.live.index_sync import IndexChanged as IndexChanged
 from engine.live.queries import CachedQueries, IndexQueries
 from engine.live.store_actions import OperationHistory, StoreActions, StoreThread
-from engine.model import AttemptLimit, Edges, State, attempts_allowed
+from engine.model import AttemptLimit, Edges, State
 from engine.operations.journal import Journal
 from engine.store import ChangeableStore, Control, ReadableStore, Unavailable
 
@@ -41,7 +41,7 @@ class Inspector:
         find_silence: Callable[[], str] = str,
         shared: SharedParts | None = None,
         read_store: Callable[[ReadableStore], Iterator[Found]] = scan_all,
-        limit: AttemptLimit = attempts_allowed,
+        limit: AttemptLimit,
     ) -> None:
         """`folder` is the parent of the index's temporary folder; None: chosen by free space.
 

@@ -15,6 +15,7 @@ from statistics import median
 from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.index.filter_language import SEARCHED_COLUMNS
 from engine.live.inspector import Inspector
+from engine.model import attempts_allowed
 from tests.bench.measure import (
     ERRORS,
     KINDS,
@@ -64,7 +65,7 @@ def _fill_index(root: str) -> None:
     """Follow the store until its first full scan has ended."""
 
     async def follow() -> None:
-        inspector = Inspector(lambda: _open_store(root))
+        inspector = Inspector(lambda: _open_store(root), limit=attempts_allowed)
         await inspector.start()
         try:
             generation = -1

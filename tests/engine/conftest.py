@@ -12,6 +12,7 @@ from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.index.reader import Reader
 from engine.index.writer import Writer
+from engine.model import attempts_allowed
 from engine.operations.journal import Journal
 from engine.store import Store
 from tests.engine.task_builders import clock, new_spool
@@ -91,7 +92,7 @@ def index_path(tmp_path: Path) -> str:
 @pytest.fixture
 def writer(index_path: str) -> Iterator[Writer]:
     """A new index's writer."""
-    writer = Writer(index_path)
+    writer = Writer(index_path, attempts_allowed)
     yield writer
     writer.close()
 

@@ -17,7 +17,7 @@ from engine.index.filter_language import parse_filter
 from engine.index.reader import Reader
 from engine.index.schema import Query
 from engine.index.writer import Writer
-from engine.model import State, Task
+from engine.model import State, Task, attempts_allowed
 from engine.system.temp_dir import TempDir
 from engine.text import error_pattern
 from tests.engine.task_builders import NOW, a_row
@@ -174,7 +174,7 @@ def test_every_task_is_in_one_cell(
     ]
     folder = TempDir()
     path = f"{folder.path}/index"
-    with closing(Writer(path)) as writer, closing(Reader(path)) as reader:
+    with closing(Writer(path, attempts_allowed)) as writer, closing(Reader(path)) as reader:
         fill(writer, tasks, arranged)
         table = ages_of(reader, by, "tries=0" if filtered else "")
     folder.remove()

@@ -18,7 +18,7 @@ from engine.index.mail_columns import mail_domain
 from engine.index.reader import Reader
 from engine.index.schema import STATES, Query
 from engine.index.writer import Writer
-from engine.model import NULL_SENDER, State, Task
+from engine.model import NULL_SENDER, State, Task, attempts_allowed
 from engine.policy import died_at
 from tests.engine.task_builders import NOW, a_row
 from tests.examples import examples
@@ -31,7 +31,7 @@ def an_index() -> Iterator[tuple[Writer, Reader]]:
     """A new index's writer and its reader."""
     with (
         TemporaryDirectory() as folder,
-        closing(Writer(f"{folder}/index")) as writer,
+        closing(Writer(f"{folder}/index", attempts_allowed)) as writer,
         closing(Reader(f"{folder}/index")) as reader,
     ):
         yield writer, reader

@@ -36,6 +36,7 @@ from engine.model import (
     Problem,
     State,
     Task,
+    attempts_allowed,
     count_recipients,
 )
 from engine.operations.plans import Row
@@ -286,7 +287,7 @@ class IndexFollowsStore(RuleBasedStateMachine):
         self.memory = MemoryTasks()
         self.store = MemoryStore(self.memory)
         self.scratch = TempDir()
-        self.writer = Writer(f"{self.scratch.path}/index")
+        self.writer = Writer(f"{self.scratch.path}/index", attempts_allowed)
         self.reader = Reader(f"{self.scratch.path}/index")
         self.rung: set[str] = set()
         self.came = self.left = self.generation = 0

@@ -31,7 +31,7 @@ from engine.index.schema import Query
 from engine.live import index_sync, queries, shared_watch
 from engine.live import inspector as inspector_module
 from engine.live.inspector import IndexChanged, Inspector
-from engine.model import ChangeSource, Missing, Problem, State, Task
+from engine.model import ChangeSource, Missing, Problem, State, Task, attempts_allowed
 from engine.store import Control, Gone, Store, Unavailable
 from engine.system.temp_dir import PREFIX
 from tests.engine.task_builders import NOW, Clock, a_task, clock
@@ -89,7 +89,9 @@ async def inspecting(
 ) -> AsyncIterator[Inspector]:
     """An inspector from its start, or the changes that are waited for, to its close."""
     opened = (lambda: open_store(str(opener))) if isinstance(opener, Path) else opener
-    inspector = Inspector(opened, clock=clock, folder=None if folder is None else str(folder))
+    inspector = Inspector(
+        opened, clock=clock, folder=None if folder is None else str(folder), limit=attempts_allowed
+    )
     async with asyncio.timeout(PATIENCE):
         await inspector.start()
         try:
@@ -306,10 +308,12 @@ def test_any_change_by_others_is_followed(
 SCRIPT = """
 import asyncio, resource, sys
 from engine.live.inspector import Inspector
+from engine.model import attempts_allowed
 from tests.open_store import open_store
 
 async def main():
-    inspector = Inspector(lambda: open_store(sys.argv[1]), folder=sys.argv[2])
+    folder = sys.argv[2]
+    inspector = Inspector(lambda: open_store(sys.argv[1]), folder=folder, limit=attempts_allowed)
     limit, infinity = int(sys.argv[3]), resource.RLIM_INFINITY
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit or infinity, infinity))
     await inspector.start()
@@ -525,7 +529,8 @@ async def test_a_whole_queue_is_tallied(place: Path) -> None:
     for number in range(3):
         write(place / "pending", a_task(number, created=NOW - 600 * number))
     write(place / "dlq", a_task(9, error="timeout after 30 s"))
-    before = Inspector(lambda: open_store(str(place)), clock=clock)  # not started: has no index
+    # Not started: it has no index.
+    before = Inspector(lambda: open_store(str(place)), clock=clock, limit=attempts_allowed)
     early = await before.tallies.ages(Query(), "kind", NOW)
     assert (early.by, await before.tallies.clusters(Query())) == ("kind", ())
     await before.close()

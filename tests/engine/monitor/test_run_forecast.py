@@ -25,7 +25,7 @@ from engine.index.writer import Writer
 from engine.locks.token_buckets import ALL_KINDS, BucketState, TokenBuckets
 from engine.logs.log_line import LogLine
 from engine.logs.task_events import read_events
-from engine.model import Missing, State, Task
+from engine.model import Missing, State, Task, attempts_allowed
 from engine.monitor.forecast import Forecast, ForecastInputs, forecast_drain
 from engine.monitor.latency import KindFigures, LatencyMeter
 from engine.monitor.run_forecast import (
@@ -91,7 +91,8 @@ class Run:
         self._own_slots = own_slots or {}
         self.clock, self.works, self.order = Clock(), works, order
         path = tempfile.mkdtemp(dir=folder)
-        self.writer, self.reader = Writer(f"{path}/index"), Reader(f"{path}/index")
+        self.writer = Writer(f"{path}/index", attempts_allowed)
+        self.reader = Reader(f"{path}/index")
         rates = {kind: work.rate for kind, work in works.items() if work.rate is not None}
         rates |= {} if limit is None else {ALL_KINDS: limit}
         self.limits = TokenBuckets(f"{path}/tokens", rates, self.clock)

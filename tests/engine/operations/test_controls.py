@@ -14,7 +14,7 @@ from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.formats.zgb.place import ZgbDatabase
 from engine.formats.zgb.store import ZgbStore
 from engine.live.inspector import Inspector
-from engine.model import State
+from engine.model import State, attempts_allowed
 from engine.operations import controls, undo
 from engine.operations.controls import Order
 from engine.operations.journal import Intent, Journal, Operation
@@ -41,7 +41,7 @@ async def inspecting(
     opener: Callable[[], Store], journal: Journal | None = None
 ) -> AsyncIterator[Inspector]:
     """An inspector that has seen everything once, and no test that hangs."""
-    inspector = Inspector(opener, clock=clock, journal=journal)
+    inspector = Inspector(opener, clock=clock, journal=journal, limit=attempts_allowed)
     async with asyncio.timeout(60):
         await inspector.start()
         try:

@@ -36,7 +36,7 @@ def place(tmp_path: Path) -> Place:
 @asynccontextmanager
 async def a_history(place: Place, clock: Clock) -> AsyncIterator[tuple[History, Inspector]]:
     """What was done there, with what it is asked from."""
-    inspector = Inspector(place.open, clock=clock, journal=place.journal)
+    inspector = Inspector(place.open, clock=clock, journal=place.journal, limit=place.max_attempts)
     try:
         await inspector.start()
         await inspector.scan_now()

@@ -57,7 +57,7 @@ Ask = Callable[..., Awaitable[str]]
 @asynccontextmanager
 async def following(place: Place) -> AsyncIterator[Inspector]:
     """An inspector of a place."""
-    inspector = Inspector(place.open, clock=lambda: NOW)
+    inspector = Inspector(place.open, clock=lambda: NOW, limit=place.max_attempts)
     await inspector.start()
     try:
         yield inspector

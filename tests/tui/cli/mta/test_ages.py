@@ -12,7 +12,7 @@ from engine.index.age_table import AgeRow, Ages, query_ages
 from engine.index.reader import Reader
 from engine.index.schema import Query
 from engine.index.writer import Writer
-from engine.model import State, Task
+from engine.model import State, Task, attempts_allowed
 from engine.programs.mail_server import ListedMail
 from tests.tables import each
 from tui.cli.mta.ages import table_lines
@@ -39,7 +39,7 @@ def listed_tasks() -> list[Task]:
 def ages_of(tasks: list[Task], by: str, tmp_path: Path) -> Ages:
     """The ages of pending tasks."""
     path = str(tmp_path / "index")
-    with closing(Writer(path)) as writer, closing(Reader(path)) as reader:
+    with closing(Writer(path, attempts_allowed)) as writer, closing(Reader(path)) as reader:
         writer.add_scanned(tasks)
         return query_ages(reader, Query(State.PENDING), by, NOW, most=-1)
 

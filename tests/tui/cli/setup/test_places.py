@@ -287,7 +287,7 @@ def test_a_mail_that_a_sender_left_has_an_hour(spool: str, left: Path) -> None:
 async def test_why_a_task_of_a_database_waits(database: str) -> None:
     """Where a store takes by due times, ids decide nothing; no token and a pause are said."""
     place = await handled(database)
-    inspector = Inspector(place.open)
+    inspector = Inspector(place.open, limit=place.max_attempts)
 
     async def why(id: str, place: Place = place) -> tuple[str, ...]:
         await inspector.scan_now()
