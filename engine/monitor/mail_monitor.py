@@ -159,7 +159,7 @@ class _TransportLog:
         self.last_success: float | None = None
         self.last_failure: float | None = None
         self.last_counted: float | None = None
-        """The last failure by the metrics, perhaps of a bad address."""
+        """The last failure by the metrics; only the log knows which had a bad address."""
         self.last_refused: float | None = None
         self.totals: DeliveryCounts | None = None
         """Counters at the last reading of the metrics file."""
@@ -286,8 +286,7 @@ class TransportMonitor:
             when = min(mail.modified, now)
             if more.success:
                 transport.last_success = max(transport.last_success or 0.0, when)
-            if more.failures:
-                transport.last_counted = when
+            transport.last_counted = when if more.failures else transport.last_counted
             sums[name] = _sum(sums.get(name, DeliveryCounts()), more)
         self._others = len(totals) - sum(name in self._transports for name in totals)
         self._attribute_last_success(mail)
@@ -386,20 +385,18 @@ class TransportMonitor:
 
     def _transport_health(self, name: str, transport: _TransportLog, now: float) -> TransportHealth:
         windows = (self._window(name, transport, CountWindow(*shape), now) for shape in WINDOWS)
-        logged = tuple(reversed(transport.failures))
-        # The log knows which had a bad address.
         has_log = transport.spoken and self._log is not None and not self._log.problem
-        failed = (transport.last_failure, None if has_log else transport.last_counted)
+        counted = (not has_log and transport.last_counted) or 0.0
         return TransportHealth(
             name,
             transport.totals,
             tuple(windows),
             faults=transport.faults(now),
             last_success=transport.last_success,
-            last_failure=max((when for when in failed if when is not None), default=None),
+            last_failure=max(transport.last_failure or 0.0, counted) or None,
             last_refused=transport.last_refused,
             minutes=tuple(self._minutes(transport, now)) if transport.spoken else (),
-            failures=merge_failures(logged, self._records.get(name, ())),
+            failures=merge_failures([*transport.failures][::-1], self._records.get(name, ())),
         )
 
     def _window(
