@@ -171,7 +171,7 @@ async def test_a_block_is_journaled_and_undone(deliveries: Deliveries) -> None:
         assert (await deliveries.now(FINE)).blocked == "moved"
         await operator.step("u", OperationsScreen, f"block {FINE}")
         await operator.step("u", ActionScreen, "deliveries go to it again", "blocked: moved")
-        await operator.step("y", OperationsScreen, f"unblock {FINE}", "u undo")
+        await operator.step("y", OperationsScreen, f"unblock {FINE}"[:20], "u undo")
         assert not (await deliveries.now(FINE)).blocked
 
         await operator.opens(TransportsScreen, "escape")

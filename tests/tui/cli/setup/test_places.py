@@ -361,7 +361,7 @@ TABS = {
         ("hold", ("X purge", "L release"), ("K kill", "H hold")),
     ),
     "database": (
-        ("sending", ("H hold", "L release", "K kill"), ("X purge",)),
+        ("sending", ("H hold", "L release"), ("X purge",)),
         ("held", ("X purge", "L release"), ("K kill", "H hold")),
         ("pending", ("X purge", "H hold", "O promote"), ("L release", "K kill")),
     ),
