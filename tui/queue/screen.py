@@ -88,6 +88,9 @@ class QueueScreen(KeyedScreen):
                 self.parts.lacks_worker = self.session.lacks_worker
                 self.widgets.paint()
                 self.is_looked_up = True
+                has_rested = self._cursor_rest_timer is None
+                if has_rested and self.parts.lookup.is_old(self.parts.rows.view.task_here):
+                    self._look_up()
             await self.session.wait_for_readings()
 
     async def _follow_graph(self) -> Change:

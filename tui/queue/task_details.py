@@ -3,6 +3,7 @@ fields beside a wide list, four lines below another; and why it has left the lis
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -10,7 +11,7 @@ from itertools import islice
 from engine.config.queue_config import Trash
 from engine.index.schema import Query
 from engine.logs.task_events import Attempt, EventKind, TaskEvent, task_attempts, task_history
-from engine.model import Part, State, Task
+from engine.model import Part, State, Task, Verdict
 from engine.monitor.recurrence import StillHappens
 from engine.operations.journal import Operation
 from engine.operations.trash import trashed_at
@@ -198,8 +199,8 @@ def _attempt_rows(attempts: Sequence[Attempt]) -> list[tuple[str, Line]]:
     return rows
 
 
-CLUSTERS_SECONDS = 10.0
-"""Age in seconds from which the clusters of the details are read again."""
+CLUSTERS_SECONDS, REASONS_SECONDS = 10.0, 5.0
+"""Age in seconds from which the clusters of the details are read again, and all the rest."""
 
 
 class TaskLookup:
@@ -209,6 +210,15 @@ class TaskLookup:
         self._session = session
         self._found = TaskFindings()
         self._clusters: tuple[State | None, float, tuple[CheckedCluster, ...]] = (None, 0.0, ())
+        self._verdict: Verdict | None = None
+        self._due = math.inf
+        """When to look up again by the monotonic clock; inf while this is done."""
+
+    def is_old(self, task: Task | None) -> bool:
+        """True if a task that was looked up is to be again: the lock or a pause may hold it now."""
+        if task is None or self._found.id != task.id or self._due == math.inf:
+            return False
+        return time.monotonic() >= self._due or self._verdict is not self._session.readings.verdict
 
     def of(self, task: Task) -> TaskFindings:
         """What was found out about a task; nothing if another one was looked up."""
@@ -216,6 +226,13 @@ class TaskLookup:
 
     async def look_up(self, task: Task) -> None:
         """Find out why it waits, its parts, attempts, cluster. Raises Unavailable: place closed."""
+        self._verdict, self._due = self._session.readings.verdict, math.inf
+        try:
+            self._found = await self._find(task)
+        finally:
+            self._due = time.monotonic() + REASONS_SECONDS
+
+    async def _find(self, task: Task) -> TaskFindings:
         session, now = self._session, self._session.clock()
         outlook = await list_outlook(
             session.inspector,
@@ -228,7 +245,7 @@ class TaskLookup:
         attempts = task_attempts(task_history(session.events(), task.id))
         cluster = await self._find_cluster(task, now) if task.error else None
         parts = await self._read_parts(task)
-        self._found = TaskFindings(task.id, outlook, parts, attempts, cluster)
+        return TaskFindings(task.id, outlook, parts, attempts, cluster)
 
     async def _find_cluster(self, task: Task, now: float) -> CheckedCluster | None:
         state, read, clusters = self._clusters

@@ -395,8 +395,7 @@ class PlaceSession:
     @property
     def runs_worker(self) -> bool:
         """True if a worker is known to run at this place."""
-        lock = self.readings.lock
-        holds = lock is not None and lock.verdict in (Verdict.HELD, Verdict.STUCK)
+        holds = self.readings.verdict in (Verdict.HELD, Verdict.STUCK)
         return holds or bool(count_lease_workers(self))
 
     @property

@@ -423,6 +423,18 @@ async def test_details_beside_the_list_are_whole() -> None:
         await operator.until(lambda: all(text in details() for text in whole))
 
 
+async def test_details_follow_the_lock_while_the_cursor_rests() -> None:
+    """A lock that gets stuck is told as the reason, though neither task nor cursor has changed."""
+    now = [free()]
+    place = a_place(a_memory([a_task(1)]), lock=lambda: now[0])
+    async with an_operator(place, size=(120, 40)) as operator:
+        await operator.step("2", "backoff until")
+        now[0] = a_stuck_lock()
+        await operator.sees("lock is stuck: no heartbeat from")
+        now[0] = free()
+        await operator.until(lambda: "lock is stuck" not in operator.text)
+
+
 async def test_a_barred_task_has_grey_keys_and_stays() -> None:
     """Keys for a task that the store bars are grey with the reason, in list and task; for several
     tasks the plan counts it. Where changes are only requested, plan and result say so."""
