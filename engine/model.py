@@ -355,6 +355,14 @@ class TaskCounts(NamedTuple):
     """By those of the store's words that are finer than a state."""
 
 
+class DueTasks(NamedTuple):
+    """Some tasks that may run now."""
+
+    number: int
+    oldest: float
+    """Creation time of the oldest, epoch seconds UTC."""
+
+
 class ChangeSource(NamedTuple):
     """How to learn that a store has changed and must be scanned again."""
 

@@ -18,6 +18,7 @@ from engine.mail.send.delivery_log import DeliveryPaths, Ledger
 from engine.mail.send.mail_spool import MailSpool
 from engine.mail.send.sender import Sender, SendResult
 from engine.mail.send.suspensions import Suspensions
+from engine.mail.send.transport_chooser import TransportChooser
 from engine.mail.transports.registry import TransportRegistry
 from engine.system import files
 
@@ -99,10 +100,13 @@ class SenderParts:
 
     def post(self, limits: TokenBuckets | None = None) -> Sender:
         """A new sender."""
-        registry = TransportRegistry(self.settings, self._transports)
-        hooks: dict[str, Any] = {"clock": self.clock, "pause": self.pause, "limits": limits}
-        hooks |= {"suspensions": self.suspensions.read, "complain": self.complaints.append}
-        return Sender(self.settings, HOST, self.spool, self.ledger, registry, **hooks)
+        hooks: dict[str, Any] = {"clock": self.clock, "pause": self.pause}
+        hooks |= {"complain": self.complaints.append}
+        registry, suspended = TransportRegistry(self.settings, self._transports), self.suspensions
+        chooser = TransportChooser(
+            self.settings, registry, suspended.read, limits, self.clock, host_name=HOST.name
+        )
+        return Sender(chooser, HOST, self.spool, self.ledger, **hooks)
 
     def limited_post(self) -> Sender:
         """A new sender with the token buckets that the settings ask for."""

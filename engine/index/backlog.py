@@ -11,7 +11,7 @@ from typing import Any
 from engine.index.reader import Reader
 from engine.index.schema import STATE_NUMBERS, clean_text
 from engine.largest_share import WAITING_STATES, LargestShare, find_largest
-from engine.model import State, Task
+from engine.model import DueTasks, State, Task
 from engine.values import NamedTuple
 from engine.verbs import TOKEN_LENGTH
 
@@ -33,14 +33,6 @@ class BacklogSummary(NamedTuple):
     """None if no mail waits."""
     has_mail: bool = False
     """True if tasks are mails, or were."""
-
-
-class DueTasks(NamedTuple):
-    """Some tasks that may run now."""
-
-    number: int
-    oldest: float
-    """Creation time of the oldest, epoch seconds UTC."""
 
 
 _PENDING = STATE_NUMBERS[State.PENDING]

@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 
 from engine.index import age_table, backlog, error_clusters
 from engine.index.age_table import NO_AGES, Ages
-from engine.index.backlog import BacklogSummary, DueTasks
+from engine.index.backlog import BacklogSummary
 from engine.index.error_clusters import Cluster
 from engine.index.freeze_plan import differing_rows, freeze_rows, read_sharing
 from engine.index.reader import Reader
 from engine.index.schema import CHUNK_ROWS, Query, Window
 from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS, CallThread
 from engine.live.index_sync import IndexSync
-from engine.model import Problem, State, Task
+from engine.model import DueTasks, Problem, State, Task
 from engine.operations import plans
 from engine.operations.plan_rows import MAX_ROWS_IN_MEMORY
 from engine.operations.plans import Plan, Row

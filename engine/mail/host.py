@@ -23,9 +23,9 @@ class Host(NamedTuple):
     """Its address on the default route; "" if it has none."""
 
 
-def default_sender(product: str, host: Host) -> str:
+def default_sender(product: str, host_name: str) -> str:
     """Return the sender address without a configured one."""
-    return f"{product.lower()}@{host.name}"
+    return f"{product.lower()}@{host_name}"
 
 
 def this_host(nodename: str = "", etc: str = "/etc") -> Host:

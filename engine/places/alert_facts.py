@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from engine.destinations.watch import SeenDestination
-from engine.index.backlog import DueTasks
 from engine.largest_share import LargestShare
 from engine.logs.task_events import MAIL_KIND
-from engine.model import State
+from engine.model import DueTasks, State
 from engine.monitor.alerts import AlertInputs, Blocked, LimitUse, Unfinished
 from engine.monitor.metrics_check import CountSample, counts_when_written
 from engine.monitor.throughput import Growth

@@ -15,15 +15,15 @@ from engine.system.cleanup import closing_fd
 from engine.system.command_errors import print_error
 from engine.text.safe import safe_line
 from engine.values import NamedTuple
-from engine.work.handlers import Context, Handler
+from engine.work.handlers import Context
 
 if TYPE_CHECKING:
     from engine.config.mail_config import MailSettings
-    from engine.mail.model import Unused
     from engine.mail.send.delivery_log import Ledger
     from engine.mail.send.mail_spool import MailSpool
     from engine.mail.send.sender import Sender
-    from engine.mail.send.suspensions import Suspension, Suspensions
+    from engine.mail.send.suspensions import Suspensions
+    from engine.mail.send.transport_chooser import TransportChooser
     from engine.mail.transports.registry import TransportRegistry
 
 
@@ -41,8 +41,7 @@ PUBLISH_INTERVAL_SECONDS = 5.0
 class _MailParts(NamedTuple):
     settings: MailSettings
     registry: TransportRegistry
-    sender: Sender
-    handler: Handler
+    chooser: TransportChooser
     checked_at: float
     """When it was built or last checked, by the clock."""
 
@@ -54,7 +53,8 @@ class MailHandler:
         self,
         settings: Callable[[], MailSettings],
         make_registry: Callable[[MailSettings], TransportRegistry],
-        post: Callable[[MailSettings, TransportRegistry], Sender],
+        make_chooser: Callable[[MailSettings, TransportRegistry], TransportChooser],
+        post: Callable[[TransportChooser], Sender],
         mail_spool: str,
         *,
         is_ours: bool,
@@ -63,13 +63,16 @@ class MailHandler:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`settings` and `make_registry` read the mail settings and transports; both raise
-        ConfigError. `post` makes the sender; `root` is the data folder of `check_mail_spool`.
+        ConfigError. `post` makes the sender for the first mail; `root` is the data folder.
         `is_ours` is False if a program is configured for `mail_send`: then nothing is blocked here.
         """
-        self._settings, self._make_registry, self._post = settings, make_registry, post
+        self._settings, self._make_registry = settings, make_registry
+        self._make_chooser, self._post = make_chooser, post
         self._mail_spool, self._root, self._complain = mail_spool, root, complain
         self._is_ours, self._clock = is_ours, clock
         self._built: _MailParts | None = None
+        self._sender: Sender | None = None
+        """By the chooser of the parts; None until the first mail: most runs only ask for a gate."""
         self._published = float("-inf")
         self._complained = ""
 
@@ -79,7 +82,7 @@ class MailHandler:
         if kind != MAIL_SEND_KIND or not self._is_ours:
             return "", None
         try:
-            return self._current().sender.blocking_reason()
+            return self._current().chooser.blocking_reason()
         except (ConfigError, OSError) as error:
             return f"no mail transport: {safe_line(str(error))}", None
 
@@ -94,7 +97,7 @@ class MailHandler:
             return
         self._published = now
         try:
-            self._current().sender.publish()
+            self._sender_of(self._current()).publish()
         except (ConfigError, OSError) as error:
             if self._complained != str(error):
                 self._complained = str(error)
@@ -102,8 +105,15 @@ class MailHandler:
 
     def __call__(self, task: Task, context: Context) -> None:
         """Deliver the mail of a task, in one attempt."""
-        built = self._built or self._build(self._settings())
-        built.handler(task, context)
+        from engine.work.handlers import guard_payload
+        from engine.work.mail_send import MailSend
+
+        post = self._sender_of(self._built or self._build(self._settings()))
+        guard_payload(MailSend(post), self._mail_spool, self._root)(task, context)
+
+    def _sender_of(self, parts: _MailParts) -> Sender:
+        self._sender = self._sender or self._post(parts.chooser)
+        return self._sender
 
     def _current(self) -> _MailParts:
         """The current parts, checked again after `RECHECK_SECONDS` seconds."""
@@ -116,48 +126,17 @@ class MailHandler:
         registry = self._make_registry(settings)
         if any(registry.absence(name) != built.registry.absence(name) for name in registry.names()):
             return self._build(settings, registry)
-        # Keep the sender: it knows which recipient is next when tokens are short.
+        # Keep the chooser: it knows which recipient is next when tokens are short.
         self._built = built._replace(checked_at=self._clock())
         return self._built
 
     def _build(
         self, settings: MailSettings, registry: TransportRegistry | None = None
     ) -> _MailParts:
-        from engine.work.handlers import guard_payload
-        from engine.work.mail_send import MailSend
-
         registry = registry or self._make_registry(settings)
-        post = self._post(settings, registry)
-        handler = guard_payload(MailSend(post), self._mail_spool, self._root)
-        self._built = _MailParts(settings, registry, post, handler, self._clock())
+        chooser = self._make_chooser(settings, registry)
+        self._built, self._sender = _MailParts(settings, registry, chooser, self._clock()), None
         return self._built
-
-
-def describe_no_transport(
-    settings: MailSettings, why_not: Mapping[str, Unused], suspended: Mapping[str, Suspension]
-) -> str:
-    """Say in a few words why no mail can be sent, from the reason of each transport."""
-    from engine.config.mail_config import NOWHERE
-    from engine.mail.model import Cause
-
-    if settings.method == NOWHERE:
-        return "no mail transport is set up: the method is none"
-    whys = why_not.items()
-    suspended_names = [n for n, why in whys if why.cause is Cause.SUSPENDED and n in suspended]
-    if suspended_names:
-        names = ", ".join(
-            f"{name} {describe_suspender(suspended[name])}" for name in suspended_names
-        )
-        return f"no mail transport: {names}"
-    if why := why_not.get(settings.method):
-        return f"no mail transport: {settings.method}: {safe_line(why.reason)}"
-    stopped = [f"{n}: {safe_line(why.reason)}" for n, why in whys if why.cause is Cause.STOPPED]
-    return f"no mail transport: {'; '.join(stopped)}" if stopped else "no mail transport is set up"
-
-
-def describe_suspender(suspension: Suspension) -> str:
-    """Say by whom a transport is suspended."""
-    return f"suspended by {safe_line(suspension.who) or 'an operator'}"
 
 
 class MailSetup:
@@ -181,6 +160,7 @@ class MailSetup:
         return MailHandler(
             self.settings,
             self.registry,
+            self.chooser,
             self.sender,
             self._queue.mail_spool,
             is_ours=self.is_ours,
@@ -262,39 +242,54 @@ class MailSetup:
         )
         return Ledger(places, complain or print_error, time.time)
 
-    def sender(
+    def chooser(
         self,
         settings: MailSettings,
         registry: TransportRegistry,
-        pause: Callable[[float], object] = time.sleep,
         *,
         suspended: bool = True,
         unmeant: str = "",
-        complain: Callable[[str], None] | None = None,
-    ) -> Sender:
-        """The sender of mail by these transports.
+    ) -> TransportChooser:
+        """What chooses among these transports.
 
         With `suspended` False, suspended transports may be used too. `unmeant` names the invalid
-        settings: mail is then spooled, not sent. `complain` as for `delivery_log`."""
+        settings: mail is then spooled, not sent."""
         from engine.locks.token_buckets import TokenBuckets
-        from engine.mail.host import this_host
-        from engine.mail.send.sender import Sender
+        from engine.mail.host import full_name
+        from engine.mail.send.transport_chooser import TransportChooser
 
         rates = {f"transport:{name}": rate for name, rate in settings.rates.items()}
         rates |= {f"domain:{name}": rate for name, rate in settings.domains.items()}
         path = f"{self._queue.run_dir}/queue.buckets"
-        return Sender(
+        return TransportChooser(
             settings,
+            registry,
+            self.suspensions().read if suspended else dict,
+            TokenBuckets(path, rates, time.time, self._queue.root) if rates else None,
+            time.time,
+            host_name=full_name(os.uname().nodename),
+            settings_fault=unmeant,
+        )
+
+    def sender(
+        self,
+        chooser: TransportChooser,
+        pause: Callable[[float], object] = time.sleep,
+        *,
+        complain: Callable[[str], None] | None = None,
+    ) -> Sender:
+        """The sender of mail by the transports of a chooser; `complain` as for `delivery_log`."""
+        from engine.mail.host import this_host
+        from engine.mail.send.sender import Sender
+
+        return Sender(
+            chooser,
             this_host(),
             self.spool(),
-            ledger=self.delivery_log(settings, complain),
-            transports=registry,
-            suspensions=self.suspensions().read if suspended else dict,
-            limits=TokenBuckets(path, rates, time.time, self._queue.root) if rates else None,
+            ledger=self.delivery_log(chooser.settings, complain),
             clock=time.time,
             pause=pause,
             complain=complain or print_error,
-            settings_fault=unmeant,
         )
 
     def has_files(self) -> bool:

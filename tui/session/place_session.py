@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from engine.destinations import watch
 from engine.destinations.watch import CountedTasks, SeenDestination
 from engine.index import filter_language
-from engine.index.backlog import BacklogSummary, DueTasks
+from engine.index.backlog import BacklogSummary
 from engine.index.group_counts import count_destinations
 from engine.index.schema import Query
 from engine.live.call_thread import CallThread
@@ -21,7 +21,7 @@ from engine.live.index_sync import Found, IndexChanged, scan_all
 from engine.live.inspector import Inspector
 from engine.locks.token_buckets import ALL_KINDS, is_queue_stopped
 from engine.logs.task_events import TaskEvent
-from engine.model import LockEvidence, State, Task, Verdict
+from engine.model import DueTasks, LockEvidence, State, Task, Verdict
 from engine.monitor import recorder
 from engine.monitor.alerts import (
     GRACE_SECONDS,

@@ -15,13 +15,13 @@ from engine.formats.base.format import Setup
 from engine.logs.log_line import format_log_line
 from engine.mail.send.mail_spool import Spooled
 from engine.mail.send.queuing import is_being_sent
-from engine.mail.send.suspensions import Suspension
+from engine.mail.send.suspensions import Suspension, describe_suspender
 from engine.model import MAIL_SEND_KIND
 from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSuspension
 from engine.operations import controls
 from engine.operations.controls import RESUMED, SUSPENDED, TRANSPORT_CONTROL, Order
 from engine.operations.journal import Intent
-from engine.places.mail_setup import QUEUING_GRACE_SECONDS, describe_suspender
+from engine.places.mail_setup import QUEUING_GRACE_SECONDS
 from engine.places.place import PlaceMail
 from engine.store import Gone, Unavailable
 from engine.system import files
@@ -114,8 +114,8 @@ def _publish_metrics(setup: Setup) -> str:
     if setup.mail.has_files():
         try:
             settings = setup.mail.settings()
-            registry = setup.mail.registry(settings)
-            setup.mail.sender(settings, registry, complain=troubles.append).publish()
+            chooser = setup.mail.chooser(settings, setup.mail.registry(settings))
+            setup.mail.sender(chooser, complain=troubles.append).publish()
         except (ConfigError, OSError) as error:
             troubles.append(f"{safe_line(str(error))}; mail metrics not updated")
     return "; ".join(troubles)

@@ -27,8 +27,9 @@ from engine.mail.message.content import Content
 from engine.mail.model import BadMail, Cause, MailError, NotSent, Unused, Waits, may_have_sent
 from engine.mail.send.sender import Sender
 from engine.mail.send.sender import SendRequest as Settled
+from engine.mail.send.suspensions import describe_suspender
+from engine.mail.send.transport_chooser import describe_no_transport
 from engine.model import Task
-from engine.places.mail_setup import describe_no_transport, describe_suspender
 from engine.policy import UNITS_PER_TOKEN
 from engine.store import Gone, Unavailable
 from engine.text.error_text import error_text

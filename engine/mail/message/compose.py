@@ -87,7 +87,7 @@ def compose_mail(
     """
     recipient = require_address(recipient, settings.strict)
     sender = require_address(
-        settings.sender or default_sender(settings.product, host), strict=False
+        settings.sender or default_sender(settings.product, host.name), strict=False
     )
     subject = _subject(subject, settings, host)
     moment = _mail_date(now)

@@ -22,33 +22,22 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from functools import partial
 from typing import Self
 
-from engine.config.mail_config import NOWHERE, MailSettings
-from engine.locks.token_buckets import TokenBuckets
 from engine.mail import address
-from engine.mail.host import Host, default_sender
+from engine.mail.host import Host
 from engine.mail.message.content import Content, content_from_bytes, cut_content, load_content
-from engine.mail.model import BadMail, Cause, Mail, MailError, NotSent, Reason, Transport, Waits
+from engine.mail.model import BadMail, Mail, MailError, NotSent, Reason, Transport, Waits
 from engine.mail.send import spool_entry
 from engine.mail.send.delivery_log import INLINE_TASK_ID, Ledger
 from engine.mail.send.mail_spool import MailSpool, Spooled
 from engine.mail.send.spool_entry import SpoolMark
-from engine.mail.send.suspensions import Suspension
-from engine.mail.transports.registry import TransportRegistry
-from engine.policy import UNITS_PER_TOKEN, Rate
+from engine.mail.send.transport_chooser import NO_TRANSPORT, NOT_SET_UP, TransportChooser
 from engine.schedules import stepped
 from engine.text.error_text import error_text
 from engine.text.safe import hide_domain, safe_line
 from engine.values import NamedTuple
 
-TRANSPORT_RETRY_SECONDS = 60.0
-"""Seconds until the next check after no transport could be used."""
-
-MAX_TOKEN_WAIT_SECONDS = 86400.0
-"""Longest delay in seconds of a mail that waits for a token: rate and backlog may change until
-then."""
-
-NO_TRANSPORT, BAD_MAIL = "unavailable_no_transport", "rejected_bad_mail"
-"""Reasons in one word, like those of `NotSent`, for mails for which no transport was asked."""
+BAD_MAIL = "rejected_bad_mail"
+"""The reason in one word, like those of `NotSent`, of a mail that can never be sent."""
 
 LOST = "lost"
 """The reason of a mail that was neither sent nor stored, as one word."""
@@ -56,9 +45,6 @@ LOST = "lost"
 NO_RECIPIENT = "no recipient is named, and none is configured (mail.recipient)"
 """The reason of a mail without a recipient: it is kept, its task becomes dead, and once one is
 configured `mail spool retry` sends it there."""
-
-NOT_SET_UP = "no mail transport is set up"
-"""The reason if no transport is configured; the beginning of the reason if there are details."""
 
 
 class SentMail(NamedTuple):
@@ -114,43 +100,24 @@ class SendRequest(NamedTuple):
 
 
 class Sender:
-    """Sends mails: chooses a transport, takes tokens, makes attempts, spools and records."""
+    """Sends mails by the chosen transport: makes attempts, spools and records."""
 
     def __init__(
         self,
-        settings: MailSettings,
+        chooser: TransportChooser,
         host: Host,
         spool: MailSpool,
         ledger: Ledger,
-        transports: TransportRegistry,
-        suspensions: Callable[[], Mapping[str, Suspension]],
-        limits: TokenBuckets | None,
         clock: Callable[[], float],
         pause: Callable[[float], object],
         *,
         complain: Callable[[str], None],
-        settings_fault: str = "",
     ) -> None:
-        """Connect the parts of sending.
-
-        Args:
-            suspensions: returns the suspended transports; raises OSError or ValueError if it cannot
-                know.
-            limits: token buckets; None for no rate limits.
-            pause: waits so many seconds, or until the caller cancels the mail.
-            complain: receives errors that do not stop a mail.
-            settings_fault: why the settings are invalid; if set, mail is kept and not sent.
-        """
-        self._settings, self._host = settings, host
-        self._spool, self._ledger, self._transports = spool, ledger, transports
-        self._suspensions, self._limits = suspensions, limits
+        """`pause` waits so many seconds, or until the caller cancels the mail; `complain` receives
+        errors that do not stop a mail."""
+        self.chooser, self._settings, self._host = chooser, chooser.settings, host
+        self._spool, self._ledger = spool, ledger
         self._clock, self._pause, self._complain = clock, pause, complain
-        self._settings_fault, self._sending_fault = (
-            settings_fault,
-            settings_fault or _describe_sender_fault(settings, host),
-        )
-        self._turns: dict[str, float] = {}
-        """By empty bucket: the time at which the last mail that waits for it returns."""
 
     # ---- new mails
 
@@ -173,13 +140,13 @@ class Sender:
         with self._recording_bad_mail(recipient):
             to = self._require_recipient(recipient)
             mail_content = load_content(content, self._settings)
-            transport, why = self._choose_transport()
+            transport, why = self.chooser.choose()
             if transport is None:
                 raise NotSent(Reason.UNAVAILABLE, NO_TRANSPORT, why)
             ident = spool_entry.new_id(now)
             mail = self._compose(mail_content, to, subject, transport, now, ident=ident)
         try:
-            self._spend_tokens(transport.name, to)
+            self.chooser.spend(transport.name, to)
         except Waits as wait:
             raise NotSent(Reason.UNAVAILABLE, wait.word, str(wait)) from wait
         self._attempt(INLINE_TASK_ID, 1, transport, mail, cancelled)
@@ -248,19 +215,19 @@ class Sender:
             mail_content = cut_content(content, self._settings)
             mail_content = load_content(content, self._settings)
             to = self._require_recipient(recipient)
-            transport, why = self._choose_transport()
+            transport, why = self.chooser.choose()
             if transport is not None:
                 now = self._clock()
                 mail = self._compose(mail_content, to, subject, transport, now, ident=copy.id)
         except BadMail as bad:
             copy.set_values(recipient, subject, mail_content)
-            if not self._settings_fault or recipient:
+            if not self.chooser.settings_fault or recipient:
                 self._ledger.log_unsendable(INLINE_TASK_ID, 0, BAD_MAIL, recipient, str(bad))
                 ended = SendResult(
                     False, "", 0, BAD_MAIL, str(bad), mail_id=copy.id, permanent=True
                 )
                 return self._spool_mail(ended, copy, enqueue)
-            why = self._settings_fault  # the recipient may be in what cannot be read
+            why = self.chooser.settings_fault  # the recipient may be in what cannot be read
         else:
             copy.set_values(to, subject, mail_content)
         if transport is None:
@@ -301,7 +268,7 @@ class Sender:
         made, doubt, wait_note = 0, 0.0, ""
         while made < most:
             try:
-                self._spend_tokens(name, to)
+                self.chooser.spend(name, to)
             except Waits as wait:
                 if failure is None:
                     return SendResult(False, name, made, wait.word, str(wait), mail_id=mail.id)
@@ -399,9 +366,9 @@ class Sender:
         from engine.mail.message.compose import compose_mail
 
         to = address.require_address(to, self._settings.strict)
-        transport, why = self._choose_transport()
+        transport, why = self.chooser.choose()
         if transport is None:
-            raise self._wait(why, NO_TRANSPORT)
+            raise self.chooser.wait(why, NO_TRANSPORT)
         mail = compose_mail(
             mail_content,
             to,
@@ -414,7 +381,7 @@ class Sender:
             also=request.headers,
             fills=False,  # another program's mail: keep its braces
         )
-        self._spend_or_wait(transport.name, to)
+        self.chooser.spend_or_wait(transport.name, to)
         ready(transport.name)
         if request.is_doubtful:
             self._ledger.log_unknown_result(request.task_id)
@@ -442,7 +409,7 @@ class Sender:
             with _reading_spool():
                 spooled = self._spool.read(payload)
                 if why := _why_undivided(self._spool, spooled, self.recipients):
-                    raise self._wait(why)
+                    raise self.chooser.wait(why)
                 first, *others = self.recipients(spooled.to)
                 if others and spooled.sent is None and not spooled.refused:
                     body = self._spool.body(spooled, self._settings.spooled_size)
@@ -461,9 +428,9 @@ class Sender:
             self._ledger.log_already_sent(task_id, spooled.sent.transport, spooled.sent.at)
             return
         self._refuse_once(spooled, task_id, attempt)
-        transport, why = self._choose_transport()
+        transport, why = self.chooser.choose()
         if transport is None:
-            raise self._wait(why)
+            raise self.chooser.wait(why)
         name = transport.name
         with _reading_spool():
             body = self._spool.body(spooled, self._settings.spooled_size)
@@ -472,7 +439,7 @@ class Sender:
             # With its original time, so that a mail sent twice has the same bytes.
             made, ident = spooled.composed_at, spooled.id
             mail = self._compose(mail_content, to, spooled.subject, transport, made, ident=ident)
-            self._spend_or_wait(name, to)
+            self.chooser.spend_or_wait(name, to)
             if spooled.trying is not None:
                 self._ledger.log_unknown_result(
                     task_id, spooled.trying.transport, spooled.trying.at
@@ -508,92 +475,6 @@ class Sender:
             word, text = "rejected_for_good", spooled.refused
         self._ledger.log_unsendable(task_id, attempt - 1, word, spooled.to, text, is_repeated=True)
         raise NotSent(Reason.REJECTED, word, text, permanent=True)
-
-    def _spend_or_wait(self, name: str, to: str) -> None:
-        """As `_spend_tokens`; mails that wait for one bucket return a token interval apart."""
-        try:
-            self._spend_tokens(name, to)
-        except _NoToken as lack:
-            raise Waits(self._next_turn(lack), str(lack)) from lack
-
-    def _next_turn(self, lack: "_NoToken") -> float:
-        # Otherwise a thousand mails to one domain would all run at each token, and one would be
-        # sent.
-        now, per_hour = self._clock(), max(1, lack.rate.per_hour)
-        after = self._turns.get(lack.bucket, 0.0) + UNITS_PER_TOKEN / per_hour
-        self._turns[lack.bucket] = max(lack.retry_at, min(after, now + MAX_TOKEN_WAIT_SECONDS))
-        return self._turns[lack.bucket]
-
-    # ---- whether mail may be sent
-
-    def blocking_reason(self) -> tuple[str, float | None]:
-        """Return why no mail can be sent now, "" if one can, and when a token is available. The
-        time is in epoch seconds UTC; None if waiting does not help."""
-        transport, why = self._choose_transport()
-        if transport is None:
-            return why, None
-        bucket = f"transport:{transport.name}"
-        try:
-            if self._limits is None or self._limits.ready(bucket):
-                return "", None
-            return f"no token for transport {transport.name}", self._limits.token_at(bucket)
-        except OSError as error:
-            return f"rate limit tokens cannot be read: {error_text(error)}", None
-
-    def _wait(self, why: str, *word: str) -> Waits:
-        return Waits(self._clock() + TRANSPORT_RETRY_SECONDS, why, *word)
-
-    def _read_suspensions(self) -> Mapping[str, Suspension]:
-        """Return the transports that an operator has suspended. Raises Waits: the file cannot be
-        read; waiting is better than using a suspended transport."""
-        try:
-            return self._suspensions()
-        except (OSError, ValueError) as error:
-            why = f"suspended transports cannot be read: {safe_line(str(error))}"
-            raise self._wait(why, NO_TRANSPORT) from error
-
-    def _choose_transport(self) -> tuple[Transport | None, str]:
-        """Return the transport for the next mail, or None and the reason."""
-        if self._sending_fault:
-            return None, self._sending_fault
-        try:
-            suspended = self._read_suspensions()
-        except Waits as unknown:
-            return None, str(unknown)
-        transport, why_not = self._transports.choose(suspended)
-        if transport is not None:
-            return transport, ""
-        forced = self._settings.method
-        if forced == NOWHERE:
-            return None, f"{NOT_SET_UP}: the method is none"
-        names = [name for name, why in why_not.items() if why.cause is Cause.SUSPENDED]
-        if names:
-            return None, _describe_suspensions(suspended[name] for name in names)
-        if forced in why_not:
-            return None, f"no mail transport: {forced}: {why_not[forced].reason}"
-        return None, NOT_SET_UP
-
-    def _spend_tokens(self, name: str, to: str) -> None:
-        """Take one token of the transport and one of the recipient's domain, for an attempt right
-        now. Raises Waits: a token is missing, the tokens cannot be counted, or an operator has
-        suspended the transport since it was chosen."""
-        if suspension := self._read_suspensions().get(name):
-            raise self._wait(_describe_suspensions([suspension]), NO_TRANSPORT)
-        if self._limits is None:
-            return
-        domain = address.domain_of(to)
-        bucket_rates = {f"domain:{domain}": self._settings.domains.get(domain)}
-        bucket_rates[f"transport:{name}"] = self._settings.rates.get(name)
-        rates = {bucket: rate for bucket, rate in bucket_rates.items() if rate is not None}
-        try:
-            lacks = next((name for name in rates if not self._limits.ready(name)), "")
-            lacks = lacks or next((name for name in rates if not self._limits.spend(name)), "")
-            if lacks:
-                raise _NoToken(lacks, rates[lacks], self._limits.token_at(lacks))
-        except OSError as error:
-            # Without a count do not send, else the limits would not hold.
-            why = f"rate limit tokens cannot be counted: {error_text(error)}"
-            raise self._wait(why) from error
 
     # ---- one attempt
 
@@ -657,7 +538,7 @@ class Sender:
 
     def publish(self) -> None:
         """Write the current metrics of mail."""
-        transport, _ = self._choose_transport()
+        transport, _ = self.chooser.choose()
         with self._reporting_errors("mail metrics are not written"):
             depth, oldest = self._spool.depth_and_oldest(self._clock())
             self._ledger.publish(transport.name if transport else "", depth, oldest)
@@ -670,18 +551,6 @@ class Sender:
         except (OSError, MailError) as error:
             why = error_text(error) if isinstance(error, OSError) else None
             self._complain(f"{why or safe_line(str(error))}; {consequence}")
-
-
-def _describe_sender_fault(settings: MailSettings, host: Host) -> str:
-    """Return why the sender address, configured or made of the host name, is invalid; "" if it is
-    valid."""
-    try:
-        address.require_address(
-            settings.sender or default_sender(settings.product, host), strict=False
-        )
-    except BadMail as bad:
-        return f"no mail is sent: sender {bad}"
-    return ""
 
 
 class _SafeCopy:
@@ -794,22 +663,9 @@ _PART_ID = re.compile(r"(.+)-[1-9][0-9]*")
 """The id of a mail that `_divide` made, that of the first and a number; others also match."""
 
 
-def _describe_suspensions(suspensions: Iterable[Suspension]) -> str:
-    names = (
-        f"{each.name} suspended by {safe_line(each.who) or 'an operator'}" for each in suspensions
-    )
-    return f"no mail transport: {', '.join(names)}"
-
-
 def _is_word(text: str) -> bool:
     """True if the text can be a reason of one word in the log; marks may contain any text."""
     return re.fullmatch(r"[a-z0-9_.]{1,40}", text) is not None
-
-
-class _NoToken(Waits):
-    def __init__(self, bucket: str, rate: Rate, until: float) -> None:
-        super().__init__(until, f"no token for {bucket.replace(':', ' ')}")
-        self.bucket, self.rate = bucket, rate
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from engine.config.mail_config import MEMORY, METHODS
 from engine.system import files
 from engine.system.files import Refused
 from engine.text import decode
+from engine.text.safe import safe_line
 from engine.text.typed_json import Epoch, from_json
 from engine.values import NamedTuple
 
@@ -32,6 +33,11 @@ class Suspension(NamedTuple):
     since: Epoch
     who: str
     why: str
+
+
+def describe_suspender(suspension: Suspension) -> str:
+    """Say by whom a transport is suspended."""
+    return f"suspended by {safe_line(suspension.who) or 'an operator'}"
 
 
 class Suspensions:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from engine.index.backlog import DueTasks
+from engine.model import DueTasks
 from engine.monitor.alerts import Blocked
 from engine.monitor.latency import KindFigures
 from engine.monitor.transport_health import MailRoutes

@@ -44,7 +44,9 @@ class MailQueue(SenderParts):
         """Run the worker once, as a timer does."""
         services = WorkerServices(
             log=lambda level, text: None,
-            gate=lambda kind: self.sender.blocking_reason() if kind == "mail_send" else ("", None),
+            gate=lambda kind: (
+                self.sender.chooser.blocking_reason() if kind == "mail_send" else ("", None)
+            ),
         )
         more: Any = {"services": services, "clock": self.clock}
         handlers = {"mail_send": MailSend(self.sender)}

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from engine.destinations.watch import CountedTasks, DestinationTasks, add_task, join
 from engine.formats.base.format import Setup
-from engine.index.backlog import DueTasks
 from engine.largest_share import WAITING_STATES, LargestShare, find_largest
 from engine.locks.token_buckets import ALL_KINDS
 from engine.model import (
     MAIL_SEND_KIND,
+    DueTasks,
     Problem,
     State,
     Task,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from engine.config.mail_config import MEMORY, METHODS
 from engine.formats.base.format import Setup
 from engine.formats.base.mail_controls import resume_transport, suspend_transport
-from engine.mail.send.suspensions import Suspension
-from engine.places.mail_setup import describe_no_transport, describe_suspender
+from engine.mail.send.suspensions import Suspension, describe_suspender
+from engine.mail.send.transport_chooser import describe_no_transport
 from engine.system.command_errors import EX_CONFIG, EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from engine.text.times import format_time

@@ -13,7 +13,7 @@ import pytest
 
 from engine.mail.message.content import Content
 from engine.mail.model import BadMail, Mail, MailError, NotSent, Waits
-from engine.mail.send import sender
+from engine.mail.send import transport_chooser
 from engine.mail.send.mail_spool import Spooled
 from engine.mail.send.sender import Sender, SendRequest, SendResult, SentMail
 from engine.policy import Rate
@@ -234,7 +234,7 @@ def test_a_wrong_sender_keeps_all_mail(tmp_path: Path) -> None:
     ended = parts.send()
     why = "no mail is sent: sender 'foo bar@...' contains a space"
     assert (ended.sent, ended.attempts, ended.task_id != "") == (False, 0, True)
-    assert parts.post().blocking_reason()[0].startswith(why)
+    assert parts.post().chooser.blocking_reason()[0].startswith(why)
     assert parts.log()[0] == "[ERROR] No mail system available, spooling for later"
     assert parts.log()[1].startswith(f"[WARN] Nothing was attempted: {why}")
     with pytest.raises(Waits, match=why):
@@ -360,10 +360,10 @@ def test_without_a_transport_a_mail_is_spooled_without_an_attempt(
         f"[INFO] Mail spooled to queue: {ended.task_id} (recipient: admin@...)",
     ]
     assert parts.log() == log
-    assert parts.post().blocking_reason()[0] == why
+    assert parts.post().chooser.blocking_reason()[0] == why
     with pytest.raises(Waits, match="no mail transport") as waits:
         parts.deliver(ended.payload)
-    assert waits.value.retry_at == NOW + sender.TRANSPORT_RETRY_SECONDS
+    assert waits.value.retry_at == NOW + transport_chooser.TRANSPORT_RETRY_SECONDS
     assert marks(ended.payload) == set()
     assert parts.log() == log
     with pytest.raises(NotSent, match=why):
@@ -447,7 +447,7 @@ def test_only_one_transport_is_tried(tmp_path: Path) -> None:
     parts.suspend("postfix")
     parts.send()
     (tmp_path / "suspended").write_text("sendm")
-    assert "suspended transports cannot be read" in parts.post().blocking_reason()[0]
+    assert "suspended transports cannot be read" in parts.post().chooser.blocking_reason()[0]
     with pytest.raises(Waits, match="suspended"):
         parts.deliver(payload)
     assert (len(first.asked), len(second.asked)) == (2, 1)
@@ -602,7 +602,7 @@ def test_each_domain_has_its_own_tokens(tmp_path: Path) -> None:
     post.deliver(second, TASK, 1, never)
     assert waits.value.retry_at == NOW + 60
     assert transport.recipients() == ["admin@example.com", "ops@example.org"]
-    assert (marks(again), post.blocking_reason()[0]) == (set(), "")
+    assert (marks(again), post.chooser.blocking_reason()[0]) == (set(), "")
 
 
 def test_mails_that_wait_for_one_domain_return_one_by_one(tmp_path: Path) -> None:
@@ -622,17 +622,20 @@ def test_an_empty_bucket_of_the_transport_shuts_the_gate(tmp_path: Path) -> None
     """The gate has a reason and an end; a mail is spooled without a wait and without a failure."""
     parts = SenderParts(tmp_path, transport := Recorder(), rates={"sendmail": Rate(60, 1)})
     post = parts.limited_post()
-    assert post.blocking_reason()[0] == ""
+    assert post.chooser.blocking_reason()[0] == ""
     (first,) = post.send_with_retry("one", enqueue=parts.enqueue)
     (second,) = post.send_with_retry("two", enqueue=parts.enqueue)
     assert first.sent
     assert (second.sent, second.attempts, second.word) == (False, 0, "unavailable_no_token")
     assert (len(parts.queued), len(transport.asked), parts.counts()[2]) == (1, 1, 0)
-    assert post.blocking_reason() == ("no token for transport sendmail", NOW + 60)
+    assert post.chooser.blocking_reason() == ("no token for transport sendmail", NOW + 60)
     parts.now += 60
-    assert post.blocking_reason() == ("", None)
+    assert post.chooser.blocking_reason() == ("", None)
     parts.suspend("sendmail")
-    assert post.blocking_reason() == ("no mail transport: sendmail suspended by root@web1", None)
+    assert post.chooser.blocking_reason() == (
+        "no mail transport: sendmail suspended by root@web1",
+        None,
+    )
 
 
 def test_a_sender_that_cannot_count_tokens_does_not_send(tmp_path: Path) -> None:

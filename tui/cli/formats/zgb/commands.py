@@ -348,7 +348,8 @@ class _SingleRun:
         place = self._place
         zgb_settings, settings = place.zgb_settings, mail_settings(place.setup, place.zgb_settings)
         mail = place.setup.mail
-        post = mail.sender(settings, mail.registry(settings), complain=print_error)
+        chooser = mail.chooser(settings, mail.registry(settings))
+        post = mail.sender(chooser, complain=print_error)
         parts = MailingParts(zgb_settings, settings, post, self._log, place.open)
         limit = zgb_settings.hourly_limit
         hourly = HourlyLimit(limit, self._log) if limit else None
@@ -363,7 +364,7 @@ class _SingleRun:
             if kind not in zgb_settings.types:
                 return f"unknown kind of mail: {safe_line(kind)}", None
             why = why_unready(zgb_settings.types[kind], zgb_settings, settings, store.columns())
-            return (f"{kind}: {why}", None) if why else post.blocking_reason()
+            return (f"{kind}: {why}", None) if why else chooser.blocking_reason()
 
         def gate(kind: str) -> tuple[str, float | None]:
             # The worker clears its own reasons when tokens run out, so keep them here.

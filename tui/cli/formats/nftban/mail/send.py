@@ -22,8 +22,8 @@ from engine.formats.base.format import Setup
 from engine.mail.model import BadMail, Cause, MailError, NotSent
 from engine.mail.send.delivery_log import LAST_FAILURE, LAST_REASON, LAST_SUCCESS
 from engine.mail.send.sender import SendResult
+from engine.mail.send.transport_chooser import describe_no_transport
 from engine.model import MAIL_SEND_KIND, Task
-from engine.places.mail_setup import describe_no_transport
 from engine.store import StoreError
 from engine.system import files
 from engine.system.command_errors import (
@@ -82,7 +82,8 @@ def send(
     _make_folders(setup)
     code = DONE
     with _interruptible() as stop:
-        post = setup.mail.sender(settings, setup.mail.registry(settings), stop.pause)
+        chooser = setup.mail.chooser(settings, setup.mail.registry(settings))
+        post = setup.mail.sender(chooser, stop.pause)
         for to in post.recipients(letter.recipient):
             try:
                 sent = post.send(text, to, letter.subject, cancelled=stop.asked)
@@ -138,7 +139,8 @@ def send_with_retry(
         if setup.fault:
             setup.alert(_describe_fault(setup))
         with _interruptible() as stop:
-            post = setup.mail.sender(settings, registry, stop.pause, unmeant=fault)
+            chooser = setup.mail.chooser(settings, registry, unmeant=fault)
+            post = setup.mail.sender(chooser, stop.pause)
             results = post.send_with_retry(
                 text,
                 letter.recipient,
@@ -439,7 +441,8 @@ def send_test(
     _make_folders(setup)
     began = time.monotonic()
     with _interruptible() as stop:
-        post = setup.mail.sender(settings, registry, stop.pause, suspended=not allows_suspended)
+        chooser = setup.mail.chooser(settings, registry, suspended=not allows_suspended)
+        post = setup.mail.sender(chooser, stop.pause)
         try:
             for recipient in recipients:
                 sent = post.send(f"{subject}\n", recipient, subject, cancelled=stop.asked)

@@ -34,8 +34,9 @@ from engine.formats.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.live.shared_watch import FolderEventSource
 from engine.mail.model import Cause, Unused
 from engine.mail.send.suspensions import Suspensions
+from engine.mail.send.transport_chooser import describe_no_transport
 from engine.model import State, Task
-from engine.places.mail_setup import RECHECK_SECONDS, MailHandler, describe_no_transport
+from engine.places.mail_setup import RECHECK_SECONDS, MailHandler
 from engine.system import files
 from tests import command
 from tests.nftban_queues import COMMAND, GOLDEN, clean_environment, masked
@@ -999,6 +1000,7 @@ def test_a_worker_checks_each_minute_how_mail_is_sent(place: MailPlace) -> None:
     mailing = MailHandler(
         lambda: settings[0],
         setup.mail.registry,
+        setup.mail.chooser,
         setup.mail.sender,
         setup.queue.mail_spool,
         is_ours=True,
