@@ -69,7 +69,9 @@ class LogHistogram(Lines):
         """Paint the bars for a screen of that size; `selected` is the line under the cursor."""
         border = frame_border(*screen)
         is_new, is_box = not self.display, border == BOX
-        self.display = border > 0 and self._newest > 0  # else no line has a time
+        # With the lines, not only once they are counted: it would push them up.
+        newest = max(self._newest, 0.0 if selected is None else selected.key[0])
+        self.display = border > 0 and newest > 0  # else no line has a time
         height = BAR_LINES if screen.height < WALL_LINES else 2 * BAR_LINES
         self.styles.height = height + border if is_box else 1
         width, begin, end = self.size.width, self._begin, self._end

@@ -197,9 +197,12 @@ async def test_the_overview_lists_destinations(deliveries: Deliveries) -> None:
         operator.console.navigator.goto(Target(keys.OVERVIEW))
         screen = await operator.opens(OverviewScreen)
         await operator.sees("Transports and destinations", "!", "3 wait, 3 failed")
-        rows = [line for line in operator.text.splitlines() if " wait, " in line]
-        names = [row.partition(".example")[0].split()[-1] for row in rows]
-        assert names == ["down", "fine", "shut", "new"]
+
+        def names() -> list[str]:
+            rows = [line for line in operator.text.splitlines() if " wait, " in line]
+            return [row.partition(".example")[0].split()[-1] for row in rows]
+
+        await operator.until(lambda: names() == ["down", "fine", "shut", "new"])
         await operator.press("p")
         await operator.sees("3 wait, 3 failed")
         await operator.press("p")
