@@ -111,11 +111,6 @@ class PlaceReadings(NamedTuple):
     """True if the kernel reports changes of its files: a local file system, not another host."""
 
     @property
-    def verdict(self) -> Verdict | None:
-        """The verdict about the lock; None if there is none, or it was not read."""
-        return None if self.lock is None else self.lock.verdict
-
-    @property
     def is_without_worker(self) -> bool:
         """True if the lock is free; without a lock, if no worker of any program runs there."""
         if self.lock is None:

@@ -11,7 +11,7 @@ from itertools import islice
 from engine.config.queue_config import Trash
 from engine.index.schema import Query
 from engine.logs.task_events import Attempt, EventKind, TaskEvent, task_attempts, task_history
-from engine.model import Part, State, Task, Verdict
+from engine.model import LockEvidence, Part, State, Task
 from engine.monitor.recurrence import StillHappens
 from engine.operations.journal import Operation
 from engine.operations.trash import trashed_at
@@ -53,9 +53,9 @@ class TaskFindings(NamedTuple):
     """Its attempts of the last hour, from the logs."""
     cluster: CheckedCluster | None = None
 
-    def why(self, task: Task, now: float) -> str:
-        """Why it waits, in one line; times have their distance from now."""
-        return safe_line(join_reasons(self.outlook.reasons(task, now)))
+    def why(self, task: Task, lock: LockEvidence | None, now: float) -> str:
+        """Why it waits, in one line, with the lock as last read."""
+        return safe_line(join_reasons(self.outlook.reasons(task, now, lock)))
 
 
 def detail_lines(
@@ -83,7 +83,8 @@ def detail_lines(
         ("priority", _plain(str(task.priority) if task.priority else "")),
     ]
     lines = [line for name, runs in rows if runs for line in _field(name, runs, width)]
-    pieces = fold_text(why, width - 1) if (why := findings.why(task, now)) else []
+    lock = session.readings.lock
+    pieces = fold_text(why, width - 1) if (why := findings.why(task, lock, now)) else []
     return [*lines, *(((f" {piece}", ""),) for piece in pieces)]
 
 
@@ -104,9 +105,10 @@ def brief_lines(
         cluster = (("cluster ", "muted"), *named, ("   still? ", "muted"), *now_words)
     trash = ", ".join(f"{name} {text}" for name, text in trash_rows(task, session.place.trash, now))
     pieces = fold_text(error, width - 8)[:1] if error else []
+    why = findings.why(task, session.readings.lock, now)
     lines: list[Line] = [
         ((first, ""),),
-        *(((piece, ""),) for piece in fold_text(findings.why(task, now), width - 2)[:2]),
+        *(((piece, ""),) for piece in fold_text(why, width - 2)[:2]),
         *([((trash, ""),)] if trash else []),
         *([cluster] if cluster else []),
         *((("error ", "muted"), (piece, "")) for piece in pieces),
@@ -210,15 +212,12 @@ class TaskLookup:
         self._session = session
         self._found = TaskFindings()
         self._clusters: tuple[State | None, float, tuple[CheckedCluster, ...]] = (None, 0.0, ())
-        self._verdict: Verdict | None = None
         self._due = math.inf
         """When to look up again by the monotonic clock; inf while this is done."""
 
     def is_old(self, task: Task | None) -> bool:
-        """True if a task that was looked up is to be again: the lock or a pause may hold it now."""
-        if task is None or self._found.id != task.id or self._due == math.inf:
-            return False
-        return time.monotonic() >= self._due or self._verdict is not self._session.readings.verdict
+        """True if a task that was looked up is to be again: a pause or a limit may hold it now."""
+        return task is not None and self._found.id == task.id and time.monotonic() >= self._due
 
     def of(self, task: Task) -> TaskFindings:
         """What was found out about a task; nothing if another one was looked up."""
@@ -226,7 +225,7 @@ class TaskLookup:
 
     async def look_up(self, task: Task) -> None:
         """Find out why it waits, its parts, attempts, cluster. Raises Unavailable: place closed."""
-        self._verdict, self._due = self._session.readings.verdict, math.inf
+        self._due = math.inf
         try:
             self._found = await self._find(task)
         finally:

@@ -395,7 +395,8 @@ class PlaceSession:
     @property
     def runs_worker(self) -> bool:
         """True if a worker is known to run at this place."""
-        holds = self.readings.verdict in (Verdict.HELD, Verdict.STUCK)
+        lock = self.readings.lock
+        holds = lock is not None and lock.verdict in (Verdict.HELD, Verdict.STUCK)
         return holds or bool(count_lease_workers(self))
 
     @property

@@ -44,9 +44,10 @@ class TaskOutlook(NamedTuple):
     bucket: BucketState | None = None
     """The rate limit of a pending task; None if it has none."""
 
-    def reasons(self, task: Task, now: float) -> tuple[str, ...]:
-        """Why the task is not running, as sentences; the most important first."""
+    def reasons(self, task: Task, now: float, lock: LockEvidence | None = None) -> tuple[str, ...]:
+        """Why the task is not running, the main reason first; `lock` as read since."""
         known = self.circumstances
+        known = known and known._replace(lock=lock or known.lock)
         return (*self.unknown, *(() if known is None else why_waiting(task, now, known)))
 
 

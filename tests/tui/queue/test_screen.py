@@ -48,6 +48,7 @@ from tui.confirm.action_screen import ActionScreen
 from tui.key_tables import keys_on
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
+from tui.queue import task_details
 from tui.queue.filter_line import FilterLine
 from tui.queue.parts import Change
 from tui.queue.problems_screen import ProblemsScreen
@@ -423,12 +424,18 @@ async def test_details_beside_the_list_are_whole() -> None:
         await operator.until(lambda: all(text in details() for text in whole))
 
 
-async def test_details_follow_the_lock_while_the_cursor_rests() -> None:
-    """A lock that gets stuck is told as the reason, though neither task nor cursor has changed."""
-    now = [free()]
-    place = a_place(a_memory([a_task(1)]), lock=lambda: now[0])
+async def test_details_follow_lock_and_limit_while_the_cursor_rests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Why a task waits is as it is now, though neither the task nor the cursor has changed."""
+    monkeypatch.setattr(task_details, "REASONS_SECONDS", 0.1)
+    now, token_at = [free()], [0.0]
+    waiting = a_memory([a_task(1)])
+    place = a_place(waiting, lock=lambda: now[0], token_at=lambda kind: token_at[0])
     async with an_operator(place, size=(120, 40)) as operator:
         await operator.step("2", "backoff until")
+        token_at[0] = NOW + 3600
+        await operator.sees("no token until")
         now[0] = a_stuck_lock()
         await operator.sees("lock is stuck: no heartbeat from")
         now[0] = free()
