@@ -135,7 +135,7 @@ LINES = {
     "tui.locks": 1850,
     "tui.log": 1850,
     "tui.operations": 4500,
-    "tui.overview": 4200,
+    "tui.overview": 4250,
     "tui.packaging": 800,
     "tui.plan": 2750,
     "tui.queue": 3150,

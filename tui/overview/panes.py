@@ -298,6 +298,7 @@ class OverviewPanes:
             parts.snapshots,
             live_values=parts.live_values if past is None else past.live_values,
             clusters={session.number: read.clusters for session, read in parts.all_reads},
+            clusters_age=_outdated(parts, *(parts.sessions if sized.is_wall else [parts.selected])),
             now=freeze.shown_at,
             can_start=any(map(parts.can_start_worker, parts.sessions)),
             is_wall=sized.is_wall,
@@ -350,7 +351,7 @@ class OverviewPanes:
         if turns.takes(AGES, now):
             self._show_ages(parts, left_width, unrecorded)
         if other is not None and turns.takes(OTHER_AGES, now):
-            self._show_other_ages(other, parts.reads.of(other), left_width)
+            self._show_other_ages(parts, other, left_width)
         self._show(OUTLOOK, Frame(side_panes.title_of(data, "Outlook")), outlook)
         room, amount = frame.inside(frame.kinds) - 1, kinds_frame.amount  # below the titles
         if amount and room < int(amount):
@@ -479,9 +480,7 @@ class OverviewPanes:
         elif read is None:
             below = (("   counting ...", "muted"),)
         else:
-            age = parts.clock() - read.when
-            is_old = freeze.time is None and read.generation != session.inspector.latest.generation
-            right = _ages_right(age if is_old and age >= SHOW_AGE_SECONDS else None)
+            right = _outdated(parts, session) or (("minutes", "muted"),)
             frame = self._turns.stamp(Frame(_age_title(session, read), right=right), parts.clock())
             ages, below = read.ages, _age_sentence(read, width)
         self.ages.show_frame(frame, focused=parts.focus.pane == AGES)
@@ -512,14 +511,15 @@ class OverviewPanes:
         if pane_rows.rows and not focused:
             self.rows[LOG].select_key(pane_rows.rows[-1].key)
 
-    def _show_other_ages(self, session: PlaceSession, read: PlaceReads | None, width: int) -> None:
+    def _show_other_ages(self, parts: OverviewParts, session: PlaceSession, width: int) -> None:
         """The second age table of a wall, without a cursor; empty while nothing is read."""
-        if read is None:
+        if (read := parts.reads.of(session)) is None:
             self._show(OTHER_AGES, Frame(f"Ages: {session.name}"), [])
             return
         names = max(0, self.frame.inside(self.frame.other_ages) - 3)
         lines = [*view.table_lines(read.ages, None, width, names), _age_sentence(read, width)]
-        self._show(OTHER_AGES, Frame(_age_title(session, read), right=_ages_right(None)), lines)
+        right = _outdated(parts, session) or (("minutes", "muted"),)
+        self._show(OTHER_AGES, Frame(_age_title(session, read), right=right), lines)
 
     def _show_graphs(self, parts: OverviewParts, width: int) -> None:
         """The graph of one place at the right; on a wall, those of all places."""
@@ -564,11 +564,17 @@ def _age_sentence(read: PlaceReads, width: int) -> Line:
     return cut_line(((sentence, "muted"),), width)
 
 
-def _ages_right(age: float | None) -> Line:
-    """The right end of the title of an age table: its unit, or its age in seconds if it is old."""
-    if age is None:
-        return (("minutes", "muted"),)
-    return ((f"{format_rough_duration(age)} old", "warn"),)
+def _outdated(parts: OverviewParts, *sessions: PlaceSession) -> Line:
+    """The age of the oldest read of some places since which the tasks have changed; () if none."""
+    age = 0.0
+    for session, read in parts.all_reads if not parts.freeze.is_past else ():
+        has_changed = read.generation != session.inspector.latest.generation
+        if parts.freeze.time is not None:  # to the counts of that time
+            shown = parts.snapshots[session.number - 1].queue.counts
+            has_changed = any(read.counts.get(state, 0) != shown.get(state, 0) for state in State)
+        if has_changed and session in sessions:
+            age = max(age, parts.freeze.shown_at - read.when)
+    return ((f"{format_rough_duration(age)} old", "warn"),) if age >= SHOW_AGE_SECONDS else ()
 
 
 def _inner_width(frame: OverviewFrame) -> int:

@@ -329,7 +329,7 @@ COLUMNS = (
 
 SPARKLINE_MIN_WIDTH = 70
 
-DROPPED_FIRST = ("RETRY", "HELD", "IN/s", "FAILED")
+DROPPED_FIRST = ("HELD", "RETRY", "IN/s", "FAILED")
 """Columns that make room for the names of the places, the first one first. HELD stays where a
 place has held tasks: without it they would be in no number."""
 

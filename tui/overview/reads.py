@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from engine.index.age_table import Ages
 from engine.index.schema import Query
@@ -60,6 +60,8 @@ class PlaceReads(NamedTuple):
     """Time of the read, epoch seconds UTC."""
     clusters: tuple[CheckedCluster, ...] = ()
     events: EventCounts = EventCounts()
+    counts: Mapping[State, int] = {}
+    """Of the tasks when it was read."""
 
 
 class _Schedule(NamedTuple):
@@ -150,7 +152,8 @@ class OverviewReads:
         if graph is not None:
             await graph.read(session, self._clock())
         events = await asyncio.to_thread(count_events, session.events(), when)
-        return PlaceReads(state, ages, generation, when=when, clusters=clusters, events=events)
+        read = PlaceReads(state, ages, generation, when=when, clusters=clusters)
+        return read._replace(events=events, counts=counts)
 
     async def next_rows(self, session: PlaceSession) -> bool:
         """Read the age table by the next field or state that has data; False if none has.

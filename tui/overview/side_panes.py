@@ -111,6 +111,8 @@ class OverviewData(NamedTuple):
     live_values: LiveValues
     clusters: Mapping[int, Sequence[CheckedCluster]]
     """Error clusters by number of the place."""
+    clusters_age: Line
+    """How old those that are shown are; () if they are of now."""
     now: float
     can_start: bool
     """True if a worker of some place can be started from here, and can write."""
@@ -214,7 +216,9 @@ def title_of(data: OverviewData, name: str) -> str:
 def _clusters_frame(data: OverviewData) -> Frame:
     amount = len(_shown_clusters(data))
     name = "Clusters" if data.is_wall else title_of(data, "Clusters")
-    return Frame(name, "4", f"{amount}" if amount else "", (("STILL?", "muted"),))
+    age = (*data.clusters_age, (" ", "")) if data.clusters_age else ()
+    right = (*age, ("STILL?", "muted"))
+    return Frame(name, "4", f"{amount}" if amount else "", right)
 
 
 def _cluster_pane(data: OverviewData, width: int) -> PaneRows:
@@ -410,8 +414,9 @@ def _operation_pane(data: OverviewData, width: int) -> PaneRows:
         state = operation_lines.operation_state(listed)
         _, undo_look = operation_lines.undo_time_left(listed, data.now)
         hour = format_time(operation.started)[11:16]
-        tasks = format_count(operation.planned, "task")
-        named = f"{operation_name(operation)} {tasks}" if operation.planned else ""
+        tasks = operation_lines.task_count(operation)  # those of all that were planned
+        noun = format_count(operation.planned, "task").partition(" ")[2] * tasks[-1:].isdigit()
+        named = f"{operation_name(operation)} {tasks} {noun}".rstrip() if operation.planned else ""
         what = f"{named or operation_lines.describe_operation(operation)} on {place}"
         left: Line = (
             (f"  {hour} ", "muted"),

@@ -61,6 +61,7 @@ from tests.engine.monitor.test_alerts import (
     write_task,
 )
 from tests.engine.monitor.test_transport_health import attempt, given_up
+from tests.journaled_places import a_journaled_place, interrupt
 from tests.lock_processes import later
 from tests.open_store import open_store
 from tests.tables import each
@@ -431,6 +432,25 @@ async def test_tab_goes_round_and_the_last_warnings_are_shown(
         clock_of(operator).now += 30
         await operator.sees("30s old")
         assert operator.cells("mail.out")[:1] == ["41"]
+
+
+@pytest.mark.parametrize("size", [(120, 40), (200, 60)])
+async def test_panes_that_were_read_before_the_tasks_changed_say_their_age(
+    spool: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    """Ages and clusters, also when time is frozen before they were read again."""
+    async with overview(disk_place(spool), size=size) as operator:
+        await operator.sees("Clusters", "moving to DLQ")
+        monkeypatch.setattr(OverviewReads, "is_due", lambda reads, live: False)
+        put_file(spool, a_task(1400, due=0.0))
+        await operator.until(lambda: operator.cells("mail.out")[:1] == ["41"])
+        clock_of(operator).now += 30
+        await operator.sees("30s old STILL?")
+        assert operator.text.count("30s old") == 2
+        await operator.step("p", "FROZEN")
+        clock_of(operator).now += 30
+        await operator.sees("30s old STILL?")
+        assert operator.text.count("30s old") == 2
 
 
 def test_a_failed_attempt_is_one_warning() -> None:
@@ -948,6 +968,14 @@ async def test_a_wall_shows_all_places(spool: Path, empty: Path) -> None:
         disks[empty] = disk._replace(device=2, used_bytes=95_000)
         put_file(empty, a_task(1))  # a quiet place is read less often
         await operator.sees("95% of 100.0 kB", "38% of")
+
+
+async def test_an_operation_that_did_a_part_says_how_many(spool: Path) -> None:
+    """On a wall: not the tasks that were planned."""
+    place = a_journaled_place(spool)
+    await asyncio.to_thread(interrupt, place, amount=8, moved=3)
+    async with overview(place, size=(200, 60)) as operator:
+        await operator.sees("replay 3/8 tasks")
 
 
 async def test_the_outlook_of_a_wall_has_a_line_for_each_place() -> None:
