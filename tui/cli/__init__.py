@@ -8,6 +8,7 @@ full, lock held, handler failed); the others are 64 and above, as in sysexits.h.
 
 from __future__ import annotations
 
+import argparse
 import errno
 import gc
 import os
@@ -82,6 +83,10 @@ PASSWORD_IN_ARGUMENTS = (
     "password on the command line: other users can read it there; put the URL into `places` of a "
     "configuration file, then name it here without the password"
 )
+
+# argparse looks for a translation of each of its texts, which no system has: that loads locale and
+# takes 1.7 ms of each command. A Python without this name would go on doing so.
+argparse.__dict__["_"] = str
 
 GC_THRESHOLD = 20_000
 """Allocated objects between two garbage collections of the youngest generation."""
@@ -469,15 +474,11 @@ class _CommandParser(ArgumentParser):
         option is left unparsed. In that case parse the words again in two passes.
         """
         first = next(iter(self._get_positional_actions()), None)
-        if (
-            args
-            and first is not None
-            and first.nargs == REMAINDER
-            and [*args] not in (["-h"], ["--help"])
-        ):
+        rest = first if first is not None and first.nargs == REMAINDER else None
+        if args and rest is not None and [*args] not in (["-h"], ["--help"]):
             # argparse takes an option in the first place for one of its own.
             parsed, _ = super().parse_known_args([], namespace)
-            setattr(parsed, first.dest, list(args))
+            setattr(parsed, rest.dest, list(args))
             return parsed, []
         parsed, unparsed = super().parse_known_args(args, namespace)
         if not unparsed or not self.allows_any_order or args is None or "--" in args:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import calendar
 import os
 import re
 import stat
@@ -58,8 +57,6 @@ class SpoolMark(NamedTuple):
     """When the attempt began, epoch seconds UTC."""
 
 
-# Names and times.
-
 _ID = re.compile(r"mail-[0-9A-Za-z:.-]+")
 
 
@@ -85,8 +82,11 @@ def time_in_id(id: str) -> float | None:
     match = _STAMP.fullmatch(id)
     if match is None:
         return None
+
+    from calendar import timegm  # loads locale: most commands see no mail
+
     try:
-        return float(calendar.timegm((*map(int, match.groups()), 0, 0, 0)))
+        return float(timegm((*map(int, match.groups()), 0, 0, 0)))
     except (ValueError, OverflowError):
         return None  # such as day 99
 

@@ -27,8 +27,8 @@ COMMANDS = (
 )
 SLOW = """
 ast asyncio concurrent.futures dataclasses email.message importlib.metadata inspect ipaddress json
-logging pathlib pickle rich shutil socket sqlite3 ssl subprocess tempfile textual traceback unittest
-urllib.parse urllib.request yaml
+locale logging pathlib pickle rich shutil socket sqlite3 ssl subprocess tempfile textual traceback
+unittest urllib.parse urllib.request yaml
 """
 CODE = "import sys; from tui.cli import main; main(sys.argv[1:]); print(); print(*sys.modules)"
 
