@@ -272,11 +272,12 @@ def open_log(parts: QueueParts) -> Change:
 
 
 def to_place(parts: QueueParts, step: int) -> Change:
-    """Go to the place before or after this one."""
+    """Go to the place before or after this one, to the same tab."""
     if parts.context.places == 1:
         return parts.say("only one place open")
     number = (parts.session.number - 1 + step) % parts.context.places + 1
-    return go(parts, Target(keys.LIST, place=number))
+    on_problems = parts.tabs.on_problems
+    return go(parts, Target(keys.LIST, number, state=parts.state, problems=on_problems))
 
 
 def reread(parts: QueueParts) -> Change:

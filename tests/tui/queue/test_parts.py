@@ -292,7 +292,7 @@ async def test_what_writes_is_not_offered_to_read_only(read_only: bool) -> None:
         assert "worker" in absent  # the place has no command for one
         assert "next_place" not in absent
         await queue.press("]")
-        assert queue.screen.targets == [Target(keys.LIST, place=2)]
+        assert queue.screen.targets == [Target(keys.LIST, place=2, state=State.PENDING)]
 
 
 async def test_another_tab_is_opened_for_a_target() -> None:
