@@ -215,8 +215,8 @@ def task_lines(
 ) -> list[Line]:
     """Some tasks of a group under a title. `state`: that of all, None if they differ; `limit`:
     maximum attempts of each."""
-    mailed = any(task.sender for task in tasks)
     longest, contents = id_cells(tasks), TaskContents().with_tasks(tasks, now)
+    mailed = bool(contents.address)
     shape = task_columns(
         state, width, longest=longest, limit=limit, mailed=mailed, contents=contents
     )

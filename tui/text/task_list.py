@@ -85,18 +85,22 @@ def _sender(row: ListedTask) -> Run:
 
 @lru_cache(maxsize=16)  # equal columns have the same cell
 def _recipients_cell(cells: int) -> TaskCell:
-    """The first recipient, if it fits, else its domain, and the number of the others."""
+    """The first recipient, if it fits, else its domain, and the number of the others; where a task
+    is one recipient, its destination."""
 
     def recipients(row: ListedTask) -> Run:
-        if not row.task.recipients:
-            return "", ""
-        first, more = safe_line(row.task.recipients[0]), count_recipients(row.task) - 1
-        others = f" +{more:,}" if more else ""
+        first, more = safe_line(row.task.destination), count_recipients(row.task) - 1
+        first = safe_line(row.task.recipients[0]) if row.task.recipients else first
+        others = f" +{more:,}" if more > 0 else ""
         if cells_of(first) + len(others) > cells:
             first = first[max(0, first.rfind("@")) :]
         return fit_text(first, min(cells_of(first), cells - len(others))) + others, ""
 
     return recipients
+
+
+def _address(row: ListedTask) -> Run:
+    return row.task.sender or row.task.destination * ("@" in row.task.destination), ""
 
 
 _OWN_NAME = re.compile(r"^\w+_([2-5]\d\d): (?=\1\b)")
@@ -188,14 +192,16 @@ class TaskContents(NamedTuple):
     age: int = 0
     time_cells: int = 0
     """Cells of the longest time in the column of `TIME_COLUMNS`."""
+    address: int = 0
+    """Cells of the longest address; 0: no row is a mail."""
 
     def with_tasks(self, tasks: Iterable[Task], now: float) -> TaskContents:
         """Also those of more tasks, at `now` (epoch seconds UTC)."""
         rows = [ListedTask(task, now) for task in tasks]
         kinds = ("" if row.task.id.endswith(f"-{row.task.kind}") else row.task.kind for row in rows)
         recipients = _recipients_cell(MAX_ADDRESS_CELLS)
-        cells = (_error_or_description, _error, _sender, recipients, _created, _state_time)
-        longest = (max([0, *(cells_of(cell(row)[0]) for row in rows)]) for cell in cells)
+        texts = _error_or_description, _error, _sender, recipients, _created, _state_time, _address
+        longest = (max([0, *(cells_of(cell(row)[0]) for row in rows)]) for cell in texts)
         return TaskContents(self.kinds.union(kinds), *map(max, self[1:], longest))
 
 
@@ -281,7 +287,7 @@ def _mail_columns(
     """The columns of mails: their addresses after the others, none wider than the longest; the
     recipient is whole before the error has more room."""
     columns = [column for column in columns if width >= _MAIL_WIDTHS.get(column.title, 0)]
-    addresses = 2 if width >= _MAIL_WIDTHS["FROM"] else 1
+    addresses = 2 if contents.sender and width >= _MAIL_WIDTHS["FROM"] else 1
     room = width - Table(columns).cells - (addresses + 1) * COLUMN_GAP_CELLS
     cells = max(room // (addresses + 1), (room - _REPLY_CELLS) // addresses)
     cells = max(8, min(MAX_ADDRESS_CELLS, cells))

@@ -180,7 +180,7 @@ class TaskList(Painted, can_focus=True):
             # Columns that are made again are equal but for their functions: all rows would be, too.
             if layout != self._layout:
                 columns: tuple[Column[ListedTask], ...] = ()
-                make, mailed = self._columns_of, bool(contents.sender)
+                make, mailed = self._columns_of, bool(contents.address)
                 if query.state:
                     make = partial(make, query.state, width, destined, longest, worded)
                     columns = make(kinds=kinds, mailed=mailed, contents=contents)

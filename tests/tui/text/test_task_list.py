@@ -217,3 +217,15 @@ def test_addresses_are_no_wider_than_the_longest_one() -> None:
         shape = task_columns(State.PENDING, width, mailed=True, contents=contents)
         row = words([task_line(task, shape, NOW, TaskContext(), width)])
         assert f"{task.recipients[0]}  {shown}" in row
+
+
+def test_a_task_that_is_one_recipient_has_its_address_before_the_error() -> None:
+    """Of a ZMailer recipient, which has no sender: at 80 columns too, and no column is empty."""
+    one = a_task(kind="smtp", error="450 4.2.0 mailbox busy", destination="busy88@south.example")
+    other = a_task(kind="hold", error="not due yet", destination="hugo")
+    contents = TaskContents().with_tasks([one, other], NOW)
+    for width in (78, 120, 196):
+        shape = task_columns(State.PENDING, width, mailed=bool(contents.address), contents=contents)
+        rows = words([task_line(task, shape, NOW, TaskContext(), width) for task in (one, other)])
+        assert "busy88@south.example  450 4.2.0 mailbox busy" in rows and "hugo  " in rows
+        assert "FROM" not in {column.title for column in shape}
