@@ -388,7 +388,7 @@ def _services(console: Console) -> AppServices:
         send=console.send,
         context=console.context,
         states=console.navigator.session.inspector.states,
-        places=tuple(session.place.name for session in console.sessions),
+        places=tuple((one.place.name, one.inspector.states) for one in console.sessions),
         terminal=partial(_describe_terminal, console),
     )
 

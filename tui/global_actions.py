@@ -46,7 +46,7 @@ class AppServices(NamedTuple):
     send: Callable[[str], None]
     context: ConsoleContext
     states: Mapping[State, str]
-    places: tuple[str, ...]
+    places: tuple[tuple[str, Mapping[State, str]], ...]
     terminal: Callable[[], tuple[str, ...]]
 
 

@@ -128,6 +128,7 @@ def scope_of(screen: str, *sorts: str) -> PaletteScope:
 ON_QUEUE = {"dlq": "failed", "dead": "failed", "failed": "failed", "held": "held", "q": "quit"}
 ON_QUEUE |= {"undo": "operations", "lo": "log", "log x": "log", "retry": "retry", "purge": "purge"}
 ON_QUEUE |= {"sort age": "sort age", "paper": "theme paper", "transp": "transports"}
+ON_QUEUE |= {"dest": "transports", "destin": "transports"}
 ON_QUEUE |= {"their holders": "locks", "start": "start or stop worker"}
 ON_OVERVIEW = {"suspend": "suspend", "resume": "suspend", "test": "test mail", "sort": "order"}
 ON_OVERVIEW |= {"unlock": "unlock", "exit": "quit", "stop": "start or stop worker"}
@@ -149,6 +150,21 @@ def test_the_palette_finds_names_first(screen: str, typed: str, name: str) -> No
     assert found[0].name == name
     assert len(found) == 1 or typed not in ("dlq", "undo")
     assert len({command.name for command in offered}) == len(offered)
+
+
+def test_the_palette_has_the_short_names_of_places() -> None:
+    """Places differ in the first cells of their names and are found by their paths too; where the
+    place that is open has no dead tasks, `dlq` finds those of the others."""
+    mail = {State.PENDING: "queue"}
+    places = [("/srv/queues/flowing", {State.DEAD: "DLQ"}), ("/srv/queues/outbox", mail)]
+    offered = list_commands(scope_of(keys.LIST)._replace(places=places, states=mail))
+    for typed in ("place flow", "place /srv/queues/flow"):
+        found = match_commands(offered, typed)[0]
+        assert (found.name, found.description) == ("place flowing", "tasks of /srv/queues/flowing")
+    for typed in ("dlq", "dead"):
+        found = match_commands(offered, typed)[0]
+        assert found.name == "DLQ flowing" and found.target is not None
+        assert (found.target.place, found.target.state) == (1, State.DEAD)
 
 
 @pytest.mark.parametrize(("height", "least"), [(24, 11), (60, 25)])

@@ -11,6 +11,7 @@ from engine.values import NamedTuple
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.text import keys
 from tui.text.keys import KeysOn
+from tui.text.table import short_names
 
 
 class PaletteCommand(NamedTuple):
@@ -48,7 +49,8 @@ class PaletteScope(NamedTuple):
     """Commands of the screen that have no key of their own."""
     states: Mapping[State, str] = {}
     """The states of the place, in its own words."""
-    places: Sequence[str] = ()
+    places: Sequence[tuple[str, Mapping[State, str]]] = ()
+    """The name and the states of each place."""
     themes: Sequence[str] = ()
     read_only: bool = False
 
@@ -58,7 +60,7 @@ _SCREENS = (
     PaletteCommand("tasks", "tasks of this place", "2", ("queue",)),
     PaletteCommand("workers", "who works on what", "3"),
     PaletteCommand("locks", "locks and their holders", "5"),
-    PaletteCommand("transports", "state of each mail transport", "6"),
+    PaletteCommand("transports", "state of each transport, destination", "6", ("destinations",)),
     PaletteCommand("log", "all logs, or only lines with a text", "7", argument="[TEXT]"),
     PaletteCommand("operations", "who did what; undo", "8", ("undo",)),
     PaletteCommand("controls", "the whole queue: its status and its controls", "9"),
@@ -75,19 +77,11 @@ _GROUPS = PaletteCommand(
     ("by queue", "by kind", "by destination", "by sender"),
     target=Target(keys.GROUPS),
 )
-_FILTER = PaletteCommand(
-    "filter",
-    "show only matching tasks, in the queue",
-    "/",
-    target=Target(keys.LIST),
-    argument="TEXT",
-)
+_IN_QUEUE = "show only matching tasks, in the queue"
+_FILTER = PaletteCommand("filter", _IN_QUEUE, "/", target=Target(keys.LIST), argument="TEXT")
+_EVERYWHERE = "find tasks in all places and states"
 _SEARCH = PaletteCommand(
-    "search",
-    "find tasks in all places and states",
-    also=("find",),
-    target=Target(keys.SEARCH),
-    argument="TEXT",
+    "search", _EVERYWHERE, also=("find",), target=Target(keys.SEARCH), argument="TEXT"
 )
 _SAVE = PaletteCommand("save", "save the filter of the list as @NAME", argument="@NAME")
 _QUIT = PaletteCommand("quit", "quit the console", also=("exit",), action="app.quit")
@@ -123,7 +117,7 @@ def list_commands(scope: PaletteScope) -> tuple[PaletteCommand, ...]:
         *scope.extra,
         *_screen_commands(scope),
         *_state_commands(scope.states),
-        *_place_commands(scope.places),
+        *_place_commands(scope),
         *(PaletteCommand(f"theme {name}", "use this theme", theme=name) for name in scope.themes),
         *_elsewhere_commands(scope),
         *(() if scope.screen == keys.OVERVIEW else (_QUIT,)),
@@ -167,10 +161,17 @@ def _state_commands(states: Mapping[State, str]) -> Iterator[PaletteCommand]:
         yield PaletteCommand(word, description, digits.get(state, ""), also, target=target)
 
 
-def _place_commands(places: Sequence[str]) -> Iterator[PaletteCommand]:
-    for number, name in enumerate(places, 1) if len(places) > 1 else ():
-        target = Target(keys.LIST, place=number)
-        yield PaletteCommand(f"place {name}", "tasks of that place", target=target)
+def _place_commands(scope: PaletteScope) -> Iterator[PaletteCommand]:
+    """The places; where this one has no dead tasks, also those of the others."""
+    shorts = short_names([name for name, _ in scope.places])
+    for number, (name, states) in enumerate(scope.places, 1) if len(shorts) > 1 else ():
+        short, target = shorts[number - 1], Target(keys.LIST, number)
+        also = (f"place {name}",)
+        yield PaletteCommand(f"place {short}", f"tasks of {name}", "", also, target=target)
+        if State.DEAD in states and State.DEAD not in scope.states:
+            word, target = states[State.DEAD], target._replace(state=State.DEAD)
+            text = f"tasks in {state_name(word)} of {name}"
+            yield PaletteCommand(f"{word} {short}", text, "", ("dlq", "dead"), target=target)
 
 
 def _elsewhere_commands(scope: PaletteScope) -> Iterator[PaletteCommand]:
@@ -210,12 +211,9 @@ def match_commands(commands: Sequence[PaletteCommand], typed: str) -> tuple[Pale
 
 def _rank(command: PaletteCommand, typed: str) -> tuple[int, int] | None:
     """Sort key of a command, smaller is better; None if the input does not find it."""
-    start = typed.strip()
     names = [name.casefold() for name in (command.name, *command.also)]
     words = re.findall(r"\w+", f"{' '.join(names)} {command.description}".casefold())
-    if not start:
-        return 0, 0
-    if argument_of(command, typed):
+    if not (start := typed.strip()) or argument_of(command, typed):
         return 0, 0
     if begun := [len(name) for name in names if name.startswith(start)]:
         return 1, min(begun)
