@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise, zip_longest
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
@@ -153,20 +154,19 @@ def _matches(key: keys.Key, terms: list[str]) -> bool:
 
 
 def _in_two_columns(lines: Sequence[Line], width: int, height: int) -> list[Line]:
-    """The lines side by side, parted at the blank line nearest to their middle; above the keys
-    that act if not all lines have room, so that those are seen first."""
+    """The lines side by side, parted at the blank line nearest to their middle; if not all lines
+    have room, each group is in the column that is shorter so far: keys that act are beside those
+    that view."""
     blanks = [at for at, line in enumerate(lines) if line == BLANK_LINE] or [len(lines)]
     middle = min(blanks, key=lambda at: abs(at - len(lines) / 2))
-    act = heading_line("Act", width)
-    if max(middle, len(lines) - middle - 1) > height and act in lines[1:]:
-        middle = lines.index(act) - 1
-    right = (*lines[middle + 1 :], *[BLANK_LINE] * middle)
-    left_lines = (*lines[:middle], *[BLANK_LINE] * len(lines))
-    amount = max(middle, len(lines) - middle - 1)
-    return [
-        (*cut_line(left_line, width), *right_line)
-        for left_line, right_line in zip(left_lines[:amount], right[:amount], strict=True)
-    ]
+    columns = [list(lines[:middle]), list(lines[middle + 1 :])]
+    if max(map(len, columns)) > height:
+        columns = [[], []]
+        for start, end in pairwise((-1, *blanks, len(lines))):
+            column = min(columns, key=len)
+            column += [*[BLANK_LINE] * bool(column), *lines[start + 1 : end]]
+    both = zip_longest(*columns, fillvalue=BLANK_LINE)
+    return [(*cut_line(left_line, width), *right_line) for left_line, right_line in both]
 
 
 def _border(width: int, height: int) -> int:

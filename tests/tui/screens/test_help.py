@@ -52,3 +52,14 @@ async def test_the_help_has_the_size_of_a_resized_terminal() -> None:
         await operator.sees("80x24")
         await operator.pilot.resize_terminal(100, 60)
         await operator.sees("100x60")
+
+
+async def test_the_help_fills_both_columns() -> None:
+    """Where not all keys have room, no column is blank beside groups that are below the screen."""
+    async with an_operator(a_place(a_memory(some_tasks())), size=(80, 24)) as operator:
+        await operator.press("9")
+        await operator.opens(HelpScreen, "?")
+        await operator.sees("- View -", "- Act -", "- Move -")
+        rows = operator.text.splitlines()
+        (top,) = (at for at, row in enumerate(rows) if "- View -" in row)
+        assert sum(not row[:40].strip() for row in rows[top : top + 18]) <= 3
