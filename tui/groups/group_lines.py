@@ -50,8 +50,8 @@ def group_table(
     facts: Mapping[str, GroupFacts] = NO_FACTS,
 ) -> tuple[Line, list[Line]]:
     """The titles, and a line for each group. `first` is the state that verbs act on; its column is
-    dropped last, first that of the fewest tasks. `title` is what the groups are called, `facts`
-    more about some of them."""
+    dropped last, those of the fewest tasks before it, messages and agents before all. `title` is
+    what the groups are called, `facts` more about some of them."""
     title, groups, is_wide = title or table.by, table.groups, width >= NARROW_COLUMNS
     longest = max((cells_of(name_of(group.name)) for group in groups), default=0)
     most = max((group.total for group in groups), default=0)
@@ -82,21 +82,22 @@ def group_table(
             BAR_TITLE,
             BAR_CELLS,
             lambda group: [*state_bar(group, most, BAR_CELLS)],
-            rank=2 + len(used),
+            rank=4 + len(used),
         ),
         *map(count_column, used),
     ]
     if is_wide and any(group.payloads is not None for group in groups):
-        columns.append(Column("N", 5, _payloads, right=True))
+        columns.append(Column("N", 5, _payloads, right=True, rank=3 + len(used)))
     if is_wide and facts:
-        columns.append(Column("A", 3, lambda group: _agents(known(group)), right=True))
+        agents = Column[TaskGroup]("A", 3, lambda group: _agents(known(group)), right=True)
+        columns.append(agents._replace(rank=2 + len(used)))
     if is_wide:
         columns += [
             Column("OLDEST", 6, lambda group: _oldest(group, now), right=True),
             Column("NEXT", 6, lambda group: _next_run(group, known(group), now), right=True),
         ]
-    error: Column[TaskGroup] = Column("ERROR", 24, lambda group: _error_cell(group, known(group)))
-    columns.append(error._replace(shrinks=16, grows=REST))
+    error: Column[TaskGroup] = Column("ERROR", 20, lambda group: _error_cell(group, known(group)))
+    columns.append(error._replace(shrinks=12, grows=REST))
     return Table(columns).lines(groups, width)
 
 

@@ -299,6 +299,12 @@ def test_a_group_that_no_time_starts_has_its_reason() -> None:
     head, (line,) = group_table(table, named, State.PENDING, NOW, 100, title="thread", facts=facts)
     assert {"N", "A"} <= {*words([head]).split()}  # messages, and agents
     assert words([line]).split()[-6:] == ["1m", "-", "waits:", "QueueOnly:", "only", "ETRN"]
+    named |= {State.DONE: "done"}
+    done = group._replace(counts=tuple(2 * (state is State.DONE) for state in STATES), payloads=2)
+    both = GroupTable(by="queue", groups=(group, done))
+    head, (_, line) = group_table(both, named, State.PENDING, NOW, 78, title="thread", facts=facts)
+    assert words([head]).split()[:4] == ["THREAD", "ALL", "WAIT", "DONE"]  # before messages
+    assert words([line]).split()[:4] == ["etrn/e", "2", ".", "2"]
     (values,) = group_values(table, [group], named, facts)
     assert (values["next_due"], values["pending"], values["agents"]) == (None, "QueueOnly", 0)
     (values,) = group_values(table, [group._replace(next_due=0.0)], named)
