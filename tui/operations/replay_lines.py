@@ -435,22 +435,22 @@ def task_table(
 
 def flow_lines(
     series: FlowSeries,
-    before: int,
+    before: FlowSeries,
     width: int,
     rows: int,
     wait_p95: tuple[float | None, float | None] = (None, None),
     latest: LatestFlow = LAST_OF_LINES,
 ) -> list[Line]:
     """What the queue does meanwhile: in, out, backlog, each with its value before the start.
-    `before` is the number of steps of `series` before the start. `wait_p95`: waiting time of the
-    slowest kind in seconds, now and at the start. `latest`: the present values."""
+    `before`: the series that ended at the start. `wait_p95`: waiting time of the slowest kind in
+    seconds, now and at the start. `latest`: the present values."""
     if rows >= GRAPH_ROWS:
         return [*flow_graph(series, width, rows, latest)]
     in_rate, out_rate = latest.rates or (None, None)
-    inward = _figure("in", series.inward, in_rate, before, style="accent")
-    out = _figure("out", series.outward, out_rate, before, style="ok")
+    inward = _figure("in", series.inward, in_rate, before.inward, style="accent")
+    out = _figure("out", series.outward, out_rate, before.outward, style="ok")
     backlog = _figure(
-        "backlog", series.backlog, latest.backlog, before, "warn", form="{:,.0f}".format
+        "backlog", series.backlog, latest.backlog, before.backlog, "warn", form="{:,.0f}".format
     )
     if latest.is_unknown:  # the values before the start stay
         inward, out, backlog = map(_without_present, (inward, out, backlog))
@@ -478,7 +478,7 @@ def _figure(
     name: str,
     values: Sequence[float | None],
     latest: float | None,
-    before: int,
+    before: Sequence[float | None],
     style: str,
     form: Callable[[float], str] = format_rate,
 ) -> Line:
@@ -495,5 +495,5 @@ def _figure(
         (f"{name:<8}", "muted"),
         (f"{now:>6}", "strong" if known else "unknown"),
         (f"  {spark}", style),
-        (f" was {words(values[:before])}", "muted"),
+        (f" was {words(before)}", "muted"),
     )

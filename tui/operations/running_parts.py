@@ -169,17 +169,14 @@ class RunningParts(RowsParts):
         now, wide = self.context.clock(), rows >= view.GRAPH_ROWS
         steps = graph_steps(width) if wide else 2 * SPARKLINE_CELLS
         series = self.session.flow.series(now, FLOW_SECONDS, steps)
-        length = FLOW_SECONDS / steps
-        before = steps - 1 - int(now // length - self.work.began // length)
+        before = self.session.flow.series(self.work.began - 1, FLOW_SECONDS, int(FLOW_SECONDS))
         waits = [kind.wait_p95 for kind in self.session.readings.kinds or ()]
         wait = max((seconds for seconds in waits if seconds is not None), default=None)
         if now - self.work.began < WAIT_BEFORE_SECONDS:
             self._wait_before = wait
         latest = latest_flow(self.session, now)
         compared = wait, self._wait_before
-        return view.flow_lines(
-            series, max(0, before), width, rows=rows, wait_p95=compared, latest=latest
-        )
+        return view.flow_lines(series, before, width, rows=rows, wait_p95=compared, latest=latest)
 
     def rows_frame(self) -> Frame:
         results = len(self._view.tasks)

@@ -71,10 +71,14 @@ def test_a_narrow_graph_keeps_the_unit_of_its_rates() -> None:
 def test_a_replay_prints_the_rates_of_the_tables(rows: int) -> None:
     """Beside the lines of a replay are the figures of the tables, not those of the last step."""
     series = FlowSeries((1.0, 0.0), (1.0, 0.0), (1.0, 0.0), (40.0, 44.0))
-    shown = words(flow_lines(series, 1, 100, rows, latest=LatestFlow(Rates(2.1, 2.5), 0.4, 46)))
+    before = FlowSeries((1.0, None), (1.0, None), (1.0, None), (43.0, None))
+    shown = words(
+        flow_lines(series, before, 100, rows, latest=LatestFlow(Rates(2.1, 2.5), 0.4, 46))
+    )
     assert re.findall(r"(?:in|out|backlog) +([\d.]+)", shown) == ["2.1", "2.5", "46"]
-    small = words(flow_lines(series, 1, 80, 2, latest=LatestFlow(Rates(2.1, 2.5), 0.4, 46)))
+    small = words(flow_lines(series, before, 80, 2, latest=LatestFlow(Rates(2.1, 2.5), 0.4, 46)))
     assert small.count("was 1.0/s") == 2  # whole, also beside another one
+    assert "was 43" in small  # at the start, not the mean of a step of the line before it
 
 
 async def test_the_graph_of_the_lock_screen_prints_the_rates_of_the_tables() -> None:
