@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from engine.locks.token_buckets import describe_bucket
@@ -158,7 +159,6 @@ _LABELS: Mapping[State, str] = {
 }
 """Label of the reasons in a state."""
 
-
 WAIT_NAMES = ("suspended", "next try")
 """Names of the rows of a server that say when a task is tried; the others are facts."""
 
@@ -209,17 +209,18 @@ def waiting_bar(details: TaskDetails, now: float, width: int) -> Text:
     ends = [("delay ends" if first else "backoff ends", task.due or 0.0)]
     ends += [("token", known.token_at)] if known is not None else []
     ends = [(name, min(at, start.when)) for name, at in ends if at > now]
-    labels: list[Run] = [(" now ", "muted"), (_short_clock(now, start.when, now), "strong")]
-    for name, at in (each for each in ends if each[1] < start.when):
-        labels += [(f"   {name} ", "muted"), (_short_clock(at, start.when, now), "")]
-    labels += [("   runs ", "muted"), (_short_clock(start.when, start.when, now), "ok")]
+    before = [(name, at) for name, at in ends if at < start.when]
+    clock = partial(_short_clock, start.when, now, width < 76 + 20 * len(before))
+    labels: list[Run] = [(" now ", "muted"), (clock(now), "strong")]
+    for name, at in (*before, ("runs", start.when)):
+        labels += [(f"   {name} ", "muted"), (clock(at), "ok" if at == start.when else "")]
     indent = " " * (lines_text.MARGIN_CELLS + NAME_CELLS + 2)
     room = width - len(indent) - 2
     beside = room - width_of(tuple(labels)) >= MIN_BAR_CELLS
     cells = max(MIN_BAR_CELLS, min(MAX_BAR_CELLS, room - width_of(tuple(labels)) * beside))
     share = cells / (start.when - since)
     passed = min(cells - 1, int((now - since) * share))
-    held = max(passed, *(int((at - since) * share) for _, at in ends)) if ends else passed
+    held = max([passed, *(int((at - since) * share) for _, at in ends)])
     bar: Line = (
         (f"{indent}[", "muted"),
         (PASSED * passed, "warn"),
@@ -238,14 +239,15 @@ def _waits_since(details: TaskDetails, now: float) -> float:
     return since if since <= now else 0.0
 
 
-def _short_clock(moment: float, last: float, now: float) -> str:
+def _short_clock(last: float, now: float, is_narrow: bool, moment: float) -> str:
     """A time beside others up to `last`: `00:37`, with seconds if these are less than ten minutes
-    away; only `:32` in the minute of `now`; one that is more than a day away by its distance."""
+    away or in the minute of `now`; then only `:32` in a narrow line. One that is more than a day
+    away by its distance."""
     if moment - now >= DAY_SECONDS:
         return f"in {format_rough_duration(moment - now)}"
     clock = format_clock(moment).removesuffix("Z")
     if now < moment and moment // 60 == now // 60:
-        return clock[-3:]
+        return clock[-3:] if is_narrow else clock
     return clock if last - now < 600 else clock[:5]
 
 
@@ -352,8 +354,7 @@ def _note_rows(details: TaskDetails, now: float) -> list[Run]:
 
 def _attempts_text(details: TaskDetails) -> str:
     task = details.task
-    runs = count_runs(task, details.max_runs)
-    if runs is None:
+    if (runs := count_runs(task, details.max_runs)) is None:
         return UNKNOWN
     return f"{runs:,}" if details.max_runs is None else f"{runs:,} of {details.max_runs:,}"
 
@@ -487,8 +488,7 @@ def timeline_lines(details: TaskDetails, now: float, width: int) -> Text:
     died = died_at(task)
     has_end = bool(died) and not any(e.what in (*end_kinds, EventKind.FAILED) for e in events)
     if has_end:
-        runs = count_runs(task, details.max_runs)
-        number = f", attempt {runs:,}" if runs else ""
+        number = f", attempt {runs:,}" if (runs := count_runs(task, details.max_runs)) else ""
         rows.append((died, (f"failed, given up{number}", "error")))
     if not any(event.what is EventKind.QUEUED for event in events):
         rows.insert(0, (task.created or None, _EVENT_WORDS[EventKind.QUEUED]))
