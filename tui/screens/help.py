@@ -241,7 +241,7 @@ class HelpScreen(Page):
         )
         if not search and self._refusals:
             refused = fact_lines([*self._refusals.items()], width, KEY_CELLS)
-            lines += [BLANK_LINE, heading_line("Refused now", width), *refused]
+            lines = [heading_line("Refused now", width), *refused, BLANK_LINE, *lines]
         if not search and (facts := self._terminal()):
             lines += [BLANK_LINE, heading_line("This terminal", width)]
             lines += [line for text in facts for line in folded_lines(text, width)]
