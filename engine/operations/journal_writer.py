@@ -16,6 +16,7 @@ from engine.store import Unavailable
 from engine.system import files
 from engine.text.error_text import error_text
 from engine.values import NamedTuple
+from engine.verbs import VERBS
 
 IMAGE_FILE_MODE = 0o600
 """Mode of the file with task images: a task may have been edited to remove a secret."""
@@ -69,6 +70,11 @@ class Intent(NamedTuple):
     values: Mapping[str, Any] = NO_VALUES
     pace: Mapping[str, Any] = NO_VALUES
     """Rate and stop rules of a replay."""
+
+    @property
+    def past(self) -> str:
+        """What a task is called that it has changed: `purged`; one that a replay took: `sent`."""
+        return "sent" if self.pace else VERBS[self.verb].past if self.verb in VERBS else "done"
 
 
 class JournalWriter:

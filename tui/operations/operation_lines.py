@@ -411,7 +411,8 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
     word, _, more = operation_state(one)
     undo_text, _ = undo_time_left(one, now)
     ended = "" if operation.ended is None else f", ended {format_clock(operation.ended)}"
-    amounts = [f"{counts[end]:,} {word}" for end, word in RESULT_WORDS.items() if counts.get(end)]
+    names = {**RESULT_WORDS, RowResult.DONE: intent.past}
+    amounts = [f"{counts[end]:,} {name}" for end, name in names.items() if counts.get(end)]
     amounts += [f"{operation.open_rows:,} open"] if operation.open_rows else []
     if one.age is not None and operation.is_running:
         amounts.append(f"{format_duration(one.age)} old")

@@ -579,7 +579,8 @@ async def read_rows(one: PlacedOperation) -> OperationRows | str:
         entries = await inspector.history.entries(one.operation, MAX_LISTED_ROWS)
     except StoreError as error:
         return f"tasks not readable: {error}"
-    return OperationRows(journal_results(entries, one.operation.intent.verb, inspector.states))
+    intent, states = one.operation.intent, inspector.states
+    return OperationRows(journal_results(entries, intent.verb, states, intent.past))
 
 
 async def look_again(one: PlacedOperation, rows: OperationRows | str) -> OperationRows | str:

@@ -63,9 +63,9 @@ def state_now(id: str, now: TaskStates, words: Mapping[State, str]) -> Run:
 
 
 def journal_results(
-    entries: Sequence[Entry], verb: str, words: Mapping[State, str]
+    entries: Sequence[Entry], verb: str, words: Mapping[State, str], past: str = "done"
 ) -> list[TaskResult]:
-    """The results of an operation of the journal; `words` are the store's own words of states."""
+    """Results of an operation of the journal. `words`: of the store; `past`: of a changed task."""
 
     def word(state: State | None) -> str:
         return state_name(words.get(state, state)) if state else "nowhere"
@@ -75,9 +75,9 @@ def journal_results(
         is_move = verb in VERBS or row.target is not None
         start, goal = (transition_of(verb, row) if is_move else None) or (row.state, row.state)
         move = word(start) if start is goal else f"{word(start)} -> {word(goal)}"
-        result: Run = ("open", "warn")
-        if outcome is not None:
-            result = RESULT_WORDS[outcome.result], _LOOKS.get(outcome.result, "")
+        end = outcome.result if outcome else None
+        name = past if end is RowResult.DONE else RESULT_WORDS[end] if end else "open"
+        result: Run = (name, _LOOKS.get(end, "") if end else "warn")
         reason = outcome.reason if outcome else "not moved"
         results.append(TaskResult(plans.new_id_of(outcome) or row.id, result, move, reason))
     return results

@@ -205,12 +205,12 @@ async def test_enter_opens_one_in_full(place: Place, dead: list[Task]) -> None:
         screen = await operator.opens(RecordScreen, "enter")
         await operator.until(lambda: "ids" in {copy.name for copy in screen.copies()})
         gone, here = (f" {task.id[-8:]}" for task in (dead[1], dead[0]))
-        await operator.sees(f"{here} done pending", "NOW REASON", "3 tasks: DLQ -> pending ")
+        await operator.sees(f"{here} retried pending", "NOW REASON", "3 tasks: DLQ -> pending ")
         await operator.sees(f"{gone} skipped not in queue changed since the plan")
         copies = {copy.name: copy.text for copy in screen.copies()}
         assert operator.page.isprintable()
     texts = ["ana (sudo, as root) on mx1, PID 4243", "192.0.2.7", "feed is back"]
-    texts += ["3 planned: 2 done, 1 skipped"]
+    texts += ["3 planned: 2 retried, 1 skipped"]
     assert not [text for text in texts if text not in copies["text"]]
     assert copies["text"].count("DLQ -> pending") == 1
     assert copies["ids"].split() == [task.id for task in dead[:3]]
@@ -223,7 +223,7 @@ async def test_slow_rows_are_read_once_for_each_operation(
     also if it has taken the place of the one for the row before."""
     first = await off(carried_out, place, "purge", dead[:3], at=NOW - 60)
     await off(carried_out, place, "purge", dead[3:5])
-    async with operations(place, "2 done") as operator:
+    async with operations(place, "2 purged") as operator:
         session, begun, go_on = operator.console.navigator.session, list[str](), asyncio.Event()
         entries, refresh, looks = (
             session.inspector.history.entries,
@@ -305,7 +305,7 @@ async def test_a_plan_that_takes_long_is_announced(
 ) -> None:
     """While an undo plan is prepared it is said; on another screen no plan opens."""
     await off(carried_out, place, "purge", dead[:3])
-    async with operations(place, "3 done") as operator:
+    async with operations(place, "3 purged") as operator:
         history, go_on = operator.console.navigator.session.inspector.history, asyncio.Event()
         plan_undo, screen = history.plan_undo, operator.console.screen
         announced = (key_of("plan_undo"), "preparing the undo plan of 3 tasks ...")
@@ -332,7 +332,7 @@ async def test_a_task_that_cannot_come_back_has_its_reason(place: Place, dead: l
     """A row whose task ran meanwhile is excluded from the plan, and cannot be taken in."""
     await off(carried_out, place, "retry", dead[:3])
     leave(place, "pending", dead[0])
-    async with operations(place, "3 done") as operator:
+    async with operations(place, "3 purged") as operator:
         gone = "gone since: it ran, or was removed"
         plan = ("type 2 to undo 2", f"excluded: {gone}")
         await operator.step(key_of("plan_undo"), PlanScreen, *plan)

@@ -49,9 +49,9 @@ UNKNOWN = ExpectedStart(None, "lock is stuck")
 @each(("due", "token", "start", "width", "parts", "labels"), [
     (NOW - 60, NOW + 10, ExpectedStart(NOW + 840), 80, (1, 1, 25),
      "now 09:42   token :18   runs 09:56"),
-    (NOW - 60, NOW + 10, ExpectedStart(NOW + 840), 100, (3, 0, 39),
+    (NOW - 60, NOW + 10, ExpectedStart(NOW + 840), 100, (2, 1, 39),
      "now 09:42   token 09:42:18   runs 09:56"),
-    (NOW + 40, 0.0, ExpectedStart(NOW + 40), 78, (25, 6, 0), "now 09:42:08   runs 09:42:48"),
+    (NOW + 40, 0.0, ExpectedStart(NOW + 40), 78, (25, 5, 1), "now 09:42:08   runs 09:42:48"),
     (NOW + 60, 0.0, ExpectedStart(NOW + 120), 80, (36, 12, 12),
      "now 09:42:08   backoff ends 09:43:08   runs 09:44:08"),
     (NOW + 60, 0.0, ExpectedStart(NOW + 60), 80, (24, 9, 0), "now 09:42:08   runs 09:43:08"),
