@@ -325,8 +325,8 @@ class ControlParts(RowsParts):
 
     def details(self, width: int) -> list[Line]:
         warnings, facts = view.warning_lines(self.facts, width), view.fact_lines(self.facts, width)
-        gap = [BLANK_LINE] if facts or warnings else []
-        return [*warnings, *facts, *gap, *self._control_lines(width), *self._change_lines(width)]
+        own = [*warnings, *self._control_lines(width)]  # before the facts of the place
+        return [*own, *[BLANK_LINE] * bool(facts), *facts, *self._change_lines(width)]
 
     def _change_lines(self, width: int) -> list[Line]:
         """Who changed a control in the last 24 hours."""

@@ -80,6 +80,7 @@ async def test_the_facts_and_each_control_on_a_line(whole: ZgbConsolePlace) -> N
     async with an_operator(whole.place()) as operator:
         await board(operator)
         await operator.sees("tokens 3 of 5, the next in 21s", "registrations 1")
+        assert operator.text.index(" what ") < operator.text.index("registrations")  # its own first
         rows = {choice.key: choice.line for choice in operator.picker.rows}
         refusal = "registration period"
         for key, text in ((PAUSE, "1 (send)"), (RATE, "60"), (REDIRECT, f"refused: {refusal}")):
