@@ -118,7 +118,6 @@ WORKER_COLUMNS: tuple[Column[WorkerRow], ...] = (
     Column("HEARTBEAT", 9, _heartbeat_cell, right=True, rank=5),
 )
 
-PID_RANKS = {"PID": 1, "OWNER": 3}  # where as many rows have a PID as an owner
 BRIEF_NAME_CELLS = 9
 
 
@@ -134,8 +133,10 @@ def worker_table(
         "LEASE": any(row.lease_seconds is not None for row in rows),
     }
     columns = [column for column in WORKER_COLUMNS if used.get(column.title, True)]
-    if sum(row.pid is not None for row in rows) >= sum(bool(row.owner) for row in rows):
-        columns = [c._replace(rank=PID_RANKS.get(c.title, c.rank)) for c in columns]
+    owners = sum(bool(row.owner) for row in rows)
+    if sum(row.pid is not None for row in rows) >= owners:
+        ranks = {"PID": 1, "OWNER": 3 if 2 * owners > len(rows) else 7}
+        columns = [c._replace(rank=ranks.get(c.title, c.rank)) for c in columns]
     table = Table(columns, gaps=(2, 1), margin=lambda row: alarm_sign(row.is_stuck))
     fitted = table.fitted(rows, width)
     lines = [
