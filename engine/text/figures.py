@@ -61,3 +61,10 @@ def format_rate(per_second: float, unit: str = "/s", *, is_titled: bool = False)
     )
     number = f"{per_second * RATE_UNITS[longer]:.0f}"
     return f"<1{longer}" if number == "0" else number + longer
+
+
+def format_rates(*rates: float) -> list[str]:
+    """Rates to compare, in tasks per second: as `format_rate`, but in minutes if units differ."""
+    texts = [format_rate(rate) for rate in rates]
+    units = {text.partition("/")[2] for text in texts if text != UNKNOWN}
+    return texts if len(units) < 2 else [format_rate(rate, "/min") for rate in rates]

@@ -10,7 +10,7 @@ from textual.geometry import Size
 from engine.index.filter_language import ACCOUNT_FIELD
 from engine.monitor.latency import KindFigures
 from engine.text.figure import UNKNOWN
-from engine.text.figures import format_rate
+from engine.text.figures import format_rates
 from engine.text.safe import safe_line
 from engine.values import NamedTuple
 from tui.queue import painters
@@ -84,7 +84,7 @@ def _fact_parts(parts: QueueParts) -> list[Line]:
     """Rates, latency and rate limits; one that the place does not have is omitted."""
     session, readings = parts.session, parts.session.readings
     rates = None if parts.change.unavailable else session.flow.rates(parts.clock())
-    inward, outward = (UNKNOWN, UNKNOWN) if rates is None else map(format_rate, rates[:2])
+    inward, outward = (UNKNOWN, UNKNOWN) if rates is None else format_rates(*rates[:2])
     style = "unknown" if rates is None else ""
     in_runs: Line = (("in ", "muted"), (inward, style))
     full = session.full_disk
@@ -260,7 +260,7 @@ class QueueWidgets:
             facts=len(facts),
             details=self._details_lines + self._warning.display,  # which takes a row of them
             log=len(readings.log),
-            folded=len(fold_long_lines(facts, side, 2 * len(facts))) - len(facts),
+            folded=len(fold_long_lines(facts, side, 4 * len(facts))) - len(facts),
         )
         if frame == self.frame:
             return
