@@ -79,12 +79,14 @@ class TaskList(Painted, can_focus=True):
 
     @property
     def row_words(self) -> str:
-        """The position of the cursor: `row 4 of 59`; "" without rows."""
+        """The position of the cursor: `row 4 of 59`, `(1 left)` if so many have left the tasks but
+        keep their rows for a while; "" without rows."""
         view = self.rows.view
         has_rows = view.total and not self.signs.notice
         known = view.total if view.window.is_counted else None
         total = Figure(known, not self.rows.is_first_scan).text()
-        return f"row {view.cursor.at + 1:,} of {total}" if has_rows else ""
+        left = f" ({len(view.departed)} left)" if view.departed else ""
+        return f"row {view.cursor.at + 1:,} of {total}{left}" if has_rows else ""
 
     @property
     def line_of_cursor(self) -> int:
