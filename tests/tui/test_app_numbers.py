@@ -134,7 +134,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "frozen": ("p", "FROZEN"),
     "queue": ("2", "2 pending 611"),
     "dlq": ("4", "4 dead 433"),
-    "problems": ("2", "2 pending 611", "h", "no damaged files"),
+    "problems": ("2", "2 pending 611", "h", "no problems"),
     "task": ("2", "t0 ", "enter", "created"),
     "clusters": ("4", "t1000 ", "c", "F-"),
     "groups": ("4", "t1000 ", "b", "newest first"),

@@ -246,9 +246,9 @@ def list_frame(parts: QueueParts, row_words: str, border: int) -> Frame:
 def no_problems(parts: QueueParts) -> Line:
     """The line in place of the problems when none is known."""
     if parts.change.unavailable:
-        return ((f"   {UNKNOWN} damaged files: the place cannot be read", "unknown"),)
+        return ((f"   {UNKNOWN} problems: the place cannot be read", "unknown"),)
     so_far = "" if parts.change.is_complete else " in what was read"
-    return ((f"   no damaged files{so_far}", "muted"),)
+    return ((f"   no problems{so_far}", "muted"),)
 
 
 def details(parts: QueueParts, width: int, *, wide: bool) -> tuple[Sequence[Line], Frame]:
