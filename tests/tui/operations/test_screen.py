@@ -332,7 +332,7 @@ async def test_a_task_that_cannot_come_back_has_its_reason(place: Place, dead: l
     """A row whose task ran meanwhile is excluded from the plan, and cannot be taken in."""
     await off(carried_out, place, "retry", dead[:3])
     leave(place, "pending", dead[0])
-    async with operations(place, "3 purged") as operator:
+    async with operations(place, "3 retried") as operator:
         gone = "gone since: it ran, or was removed"
         plan = ("type 2 to undo 2", f"excluded: {gone}")
         await operator.step(key_of("plan_undo"), PlanScreen, *plan)
