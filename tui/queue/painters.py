@@ -157,11 +157,12 @@ def count_of(parts: QueueParts, state: State | None) -> Figure:
 
 
 def filter_count(parts: QueueParts) -> Line:
-    """A parse error, else why there is no match, else the number of matches, marks, new rows."""
+    """That the filter is invalid, else why there is no match, else the number of matches, marks,
+    new rows. The line below the list has the error."""
     view, of = parts.rows.view, count_of(parts, parts.state).text()
     explained, why = parts.explained
     if parts.filter.error:
-        line: Line = ((safe_line(parts.filter.error), "warn"),)
+        line: Line = (("invalid", "warn"),)
     elif why and not view.matching and view.loaded and explained == parts.query:
         line = ((f"{view.matching_words} of {of} ({safe_line(why)})", "warn"),)
     else:
@@ -307,7 +308,7 @@ def scope_line(parts: QueueParts, width: int, *, lock_alarms: bool, is_typing: b
         key = does = ""
     if is_typing:  # any other key is a letter
         key, does = "Enter", "applies the filter"
-    message = "" if scope.filter_error else parts.message.text  # the scope shows the error
+    message = safe_line(scope.filter_error) or parts.message.text
     return next_line(key, does, scope_words(scope), width, message)
 
 

@@ -7,7 +7,6 @@ from functools import lru_cache
 
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
-from engine.text.safe import safe_line
 from engine.values import NamedTuple
 from tui.text.keys import Hint
 from tui.text.lines import Line, Run, cells_of, cut_line, join_ends, width_of
@@ -35,7 +34,7 @@ def scope_words(scope: Scope) -> Line:
     """What a verb would act on: `a1240c23`, `5 marked`, `all 318 matching`."""
     hidden = f", {format_count(scope.hidden, 'hidden mark')} not included" if scope.hidden else ""
     if scope.filter_error:
-        return ((f"nothing: {safe_line(scope.filter_error)}", "warn"),)
+        return (("nothing", "warn"),)
     if scope.ranged:
         return ((f"nothing: {format_count(scope.ranged, 'row')} in the range", "mark"),)
     if scope.acts_on_all:

@@ -218,7 +218,10 @@ async def test_a_filter_in_error_refuses_all_that_acts() -> None:
             assert queue.parts.message.text == wrong
         assert (queue.parts.marks.has_all, queue.parts.rows.view.anchor) == (False, None)
         line = painters.scope_line(queue.parts, 240, lock_alarms=False, is_typing=False)
-        assert f"nothing: {wrong}" in "".join(text for text, _ in line)
+        assert "".join(text for text, _ in line).startswith(f" {wrong} ")
+        line = painters.scope_line(queue.parts, 80, lock_alarms=False, is_typing=True)
+        assert wrong[:60] in "".join(text for text, _ in line)  # at 80 columns nothing beside it
+        assert "".join(text for text, _ in painters.filter_count(queue.parts)) == "invalid "
         assert set(refusals_of(ROWS, queue.parts).values()) == {wrong}
         assert queue.hints["X"] is True
         queue.parts.filter.take("")
