@@ -389,7 +389,7 @@ def test_a_table_keeps_the_pid_where_more_rows_have_one() -> None:
         head, _ = view.worker_table(rows, 57)
         assert title in words([head]) and (" PID " in words([head])) is (title == " PID ")
     few = [busy._replace(heartbeat_seconds=2.0)] * 4 + [busy._replace(owner="PID 31762")]
-    titles = words([view.worker_table(few, 78)[0]]).split()
+    titles = words([view.worker_table(few, 66)[0]]).split()
     assert titles[-1] == "HEARTBEAT" and "OWNER" not in titles  # one of five rows has it
 
 
