@@ -295,9 +295,11 @@ def _workers(queue: ShownQueue, now: float) -> Iterator[ConnectedWorker]:
 
 def _agent_words(one: AgentView, view: ThreadView, now: float) -> str:
     """State, outstanding and unfed jobs, and since when it was hungry and fed."""
-    times = (("HA", one.hungry_at), ("FA", one.fed_at))
-    ages = (f"{n}={'never' if at is None else format_rough_duration(now - at)}" for n, at in times)
-    return f"{one.state or UNKNOWN} OF={one.outstanding} UF={view.unfed} {' '.join(ages)}"
+    times, jobs = (one.hungry_at, one.fed_at), f"{one.outstanding} unanswered, {view.unfed} not fed"
+    asked, fed = (
+        "never" if at is None else f"{format_rough_duration(now - at)} ago" for at in times
+    )
+    return f"{jobs}, asked {asked}, fed {fed}; {one.state or UNKNOWN}"
 
 
 NO_LOG = "no log of the scheduler is known: set stores.zmailer.log"
