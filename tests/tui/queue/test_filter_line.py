@@ -91,13 +91,13 @@ async def filtering(
 async def test_the_count_is_live(tmp_path: Path) -> None:
     """With each clause the tasks left are counted, and again when the spool changes; where none is
     left, the clause that did it is named beside the count. Half a clause is an error with its
-    place, in warning; the last whole filter stays."""
+    place, below the list; the last whole filter stays."""
     async with filtering(tmp_path) as operator:
         await operator.types_for(4, "code=550")
         await operator.counts("4 of 12")
         await operator.types(" tries>")
-        wrong = "expected a value after tries> at 16"
-        await operator.until(lambda: operator.count.startswith(wrong))
+        await operator.until(lambda: operator.count.startswith("invalid"))
+        await operator.sees("expected a value after tries> at 16 acts on nothing")
         texts = operator.filter.words, operator.filter.filter.text
         count = operator.queue.query_one("#filter-count", Lines)
         assert (count.lines[0][0][1], *texts) == ("warn", "code=550 tries>", "code=550")
