@@ -16,12 +16,7 @@ from engine.destinations.watch import DestinationState, SeenDestination
 from engine.largest_share import LargestShare
 from engine.logs.task_events import NO_TRANSPORT
 from engine.model import LockEvidence, State, Verdict
-from engine.monitor.metrics_check import (
-    LAST_RUN,
-    MetricsReading,
-    OwnCounts,
-    find_differences,
-)
+from engine.monitor.metrics_check import LAST_RUN, MetricsReading, OwnCounts, find_differences
 from engine.monitor.prometheus import NOT_THERE, Samples
 from engine.monitor.throughput import HISTORY_SECONDS, Growth, RunTimes
 from engine.monitor.transport_health import Failure, Health, MailRoutes, Refusals, TransportHealth

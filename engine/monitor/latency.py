@@ -142,8 +142,7 @@ class LatencyMeter:
     def _end(self, kind: str, task: _TrackedTask, when: float, failed: bool) -> None:
         if not kind:
             return
-        runs = self._runs.pop(kind, None)
-        runs = deque(maxlen=MAX_RUNS) if runs is None else runs
+        runs = self._runs.pop(kind, deque(maxlen=MAX_RUNS))
         self._runs[kind] = runs  # the kinds are kept in the order of their last run
         if len(self._runs) > MAX_KINDS:
             oldest = next(iter(self._runs))

@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Protocol, TypeAlias
 
 from engine.destinations.destination import Destination
-from engine.logs.task_events import EventKind, TaskEvent
+from engine.logs.task_events import MAIL_KIND, EventKind, TaskEvent
 from engine.model import EMPTY
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
@@ -87,11 +87,11 @@ class _ErrorCounts(NamedTuple):
     last: float | None
     """Last seen in a log or the spool, epoch seconds UTC."""
     failed: int = 0
-    """Failures with this error in the logs."""
+    """Those that failed with this error in the logs, however often."""
     ended: int = 0
-    """All outcomes, of any kind, between its first and last occurrence."""
+    """Those that ended between its first and last occurrence."""
     recent: int = 0
-    """Failures with this error within `RECENT_SECONDS` seconds."""
+    """Those that failed with this error within `RECENT_SECONDS` seconds."""
     succeeded: int = 0
     """Successes since it was last seen."""
     fresh: int = 0
@@ -99,7 +99,7 @@ class _ErrorCounts(NamedTuple):
     healed: int = 0
     """Tasks that had the error and succeeded later, at any time."""
     otherwise: int = 0
-    """Failures with another error since it was last seen."""
+    """Those that failed with another error since it was last seen."""
     ahead: int = 0
     """Log lines and spool times ignored because they are in the future."""
     has_data: bool = False
@@ -155,9 +155,8 @@ def _answer(
         if all(one.healthy and one.since is not None and one.since > last for one in its):
             tally = tally._replace(recovered=its)
     answer = _judged(tally, now)
-    words = str(answer)
-    if answer is StillHappens.NO and tally.last is not None:
-        words = f"no ({format_rough_duration(now - tally.last)})"
+    is_over = answer is StillHappens.NO and tally.last is not None
+    words = f"no ({format_rough_duration(now - (tally.last or now))})" if is_over else str(answer)
     return Recurrence(answer, words, tuple(_evidence(tally, answer, cluster, now)), tally.last)
 
 
@@ -194,16 +193,16 @@ class _PastErrors:
                 self.ahead += 1
                 continue
             self.has_data = True
-            who = _who(event)
+            who, route = _who(event), (event.kind, event.transport, _destination(event, sent_to))
             if event.what is EventKind.SUCCEEDED:
                 # Two logs may record it, and only the mail log names the transport.
                 self.done[who] = min(event.when, self.done.get(who, event.when))
                 if event.transport or who not in routes:
-                    routes[who] = (event.kind, event.transport, _destination(event, sent_to))
+                    routes[who] = route
             elif event.error:
                 self.had[event.mark].append((event.when, event))
-                route = (event.kind, event.transport, _destination(event, sent_to))
-                self._failures[route].append((event.when, who, event.mark))
+                if _is_end(event):
+                    self._failures[route].append((event.when, who, event.mark))
         for who, when in self.done.items():
             self._successes[routes[who]].append(when)
         for times in self._successes.values():
@@ -253,9 +252,7 @@ def _weighed(cluster: ErrorGroup, past: _PastErrors, now: float) -> _ErrorCounts
     last = max(last_times, default=None)
     if last is None:
         return _ErrorCounts(None, ahead=ahead, has_data=past.has_data)
-    # A failed attempt at a mail without a task is not the end of that mail.
-    failed_at = {_who(e): when for when, e in had if e.id or e.what is EventKind.BURIED}
-    recent = [who for who, when in failed_at.items() if when > now - RECENT_SECONDS]
+    failed_at = {_who(e): when for when, e in had if _is_end(e)}
     transports = {e.transport for _, e in had if e.transport}
 
     def same_route(route: _Route) -> bool:
@@ -283,7 +280,7 @@ def _weighed(cluster: ErrorGroup, past: _PastErrors, now: float) -> _ErrorCounts
         + past.count_successes(alike, before, last)
         - sum(first <= past.done.get(who, -1.0) <= last for who in failed_at)
         + sum(not first <= past.done.get(who, -1.0) <= last for who in others),
-        recent=len(recent),
+        recent=sum(when > now - RECENT_SECONDS for when in failed_at.values()),
         succeeded=since,
         fresh=since - sum(when > last for when in healed),
         healed=len(healed),
@@ -292,6 +289,11 @@ def _weighed(cluster: ErrorGroup, past: _PastErrors, now: float) -> _ErrorCounts
         has_data=past.has_data,
         elsewhere=past.count_successes(same_route, last, math.inf) - since,
     )
+
+
+def _is_end(event: TaskEvent) -> bool:
+    """True for a failed run of a task, or the last attempt at a mail without one."""
+    return bool(event.id) or event.what is EventKind.BURIED
 
 
 def _who(event: TaskEvent) -> str:
@@ -315,31 +317,33 @@ def _evidence(
     if not tally.has_data:
         yield NO_LOG
     kinds = safe_line(" or ".join(cluster.kinds))
+    unit = "mail" if cluster.kinds == (MAIL_KIND,) else "task"  # some mails have no task
     if tally.last is None:
         yield "neither a log nor the spool records when it was last seen"
     else:
         yield f"last seen {_ago(now - tally.last)}"
     if tally.recent and answer is StillHappens.YES:
         window = format_rough_duration(RECENT_SECONDS)
-        yield f"{format_count(tally.recent, 'failure')} in {window}"
+        yield f"{format_count(tally.recent, unit)} failed with it in {window}"
     if tally.succeeded:
         yield f"{tally.fresh:,} new {kinds or 'tasks'} succeeded since"
     if tally.elsewhere:
         yield f"{tally.elsewhere:,} succeeded since to other or unknown destinations: not counted"
     if tally.healed:
-        yield f"{format_count(tally.healed, 'task')} with this error succeeded later"
+        yield f"{format_count(tally.healed, unit)} with this error succeeded later"
     if tally.otherwise:
-        yield f"{format_count(tally.otherwise, 'other error')} since"
+        yield f"{format_count(tally.otherwise, unit)} failed with another error since"
     outcomes = tally.succeeded + tally.otherwise + tally.elsewhere
     idle = tally.has_data and tally.last is not None and not outcomes
     if idle and answer is not StillHappens.YES:
         yield f"no {kinds or 'task'} has ended since"
     if tally.failed and tally.ended:
-        yield f"in that time, {tally.failed:,} of {tally.ended:,} runs failed with it"
+        ended = format_count(tally.ended, unit)
+        to = " to its destinations" if cluster.destinations else ""
+        yield f"in the logs, first to last: {tally.failed:,} of {ended}{to} failed with it"
     if answer is not StillHappens.NO and tally.succeeded:
         words = f"{tally.succeeded:,} of {tally.needed:,} successes needed"
-        is_open = answer is StillHappens.UNKNOWN
-        yield f"not sure yet: {words}" if is_open else f"{words} for a no"
+        yield f"not sure yet: {words}" if answer is StillHappens.UNKNOWN else f"{words} for a no"
     if tally.ahead:
         yield f"ignored, dated in the future: {format_count(tally.ahead, 'time')}"
 

@@ -74,7 +74,7 @@ REFUSED = "MAIL_SEND_RESULT task_id=inline status=failed transport=curl retries=
 REFUSED += f"last_error={LATER}"
 NONE_TOLD = "no log records how such tasks ended"
 UNSEEN = "neither a log nor the spool"
-LASTED = "in that time,"
+LASTED = "in the logs, first to last:"
 SEEN_40 = "last seen 40m ago"
 NONE_ENDED = "no mail_send has ended since"
 OTHERWISE = failed(3, TWO, "550 5.1.1 user unknown")
@@ -90,26 +90,26 @@ CASES: list[tuple[Errors, list[LogLine], str, str]] = [
      f"last seen 2h00m ago | {NONE_ENDED}"),
     # it goes on
     (Errors(), [begun(3, ONE), failed(2, ONE)], "yes",
-     "last seen 2m ago | 1 failure in 10m"
-     f" | {LASTED} 1 of 1 runs failed with it"),
+     "last seen 2m ago | 1 mail failed with it in 10m"
+     f" | {LASTED} 1 of 1 mail failed with it"),
     (Errors(), [begun(90, ONE), failed(90, ONE), failed(4, ONE), failed(2, TWO), done(1, an_id())],
-     "yes", "last seen 2m ago | 2 failures in 10m"
-     f" | 1 new mail_send succeeded since | {LASTED} 2 of 2 runs failed with it"
+     "yes", "last seen 2m ago | 2 mails failed with it in 10m"
+     f" | 1 new mail_send succeeded since | {LASTED} 2 of 2 mails failed with it"
      " | 1 of 10 successes needed for a no"),
     # one in five has it, so four successes since are no news
     (Errors(), [failed(30, ONE), *many(8, 10), failed(5, TWO), *many(4, 1)], "yes",
-     "last seen 5m ago | 1 failure in 10m"
-     f" | 4 new mail_send succeeded since | {LASTED} 2 of 10 runs failed with it"
+     "last seen 5m ago | 1 mail failed with it in 10m"
+     f" | 4 new mail_send succeeded since | {LASTED} 2 of 10 mails failed with it"
      " | 4 of 15 successes needed for a no"),
     # all of many had it, so few successes make a no; all of few does not say as much
     (Errors(), [*(failed(40 - n, an_id()) for n in range(10)), *many(3, 1)], "no (31m)",
-     f"last seen 31m ago | 3 new | {LASTED} 10 of 10 runs failed with it"),
+     f"last seen 31m ago | 3 new | {LASTED} 10 of 10 mails failed with it"),
     (Errors(), [*(failed(40 - n, an_id()) for n in range(9)), *many(3, 1)], "?",
      f"last seen 32m ago | 3 new | {LASTED} 9 of 9 | not sure yet: 3 of"),
     # it is over
     (Errors(), [failed(30, ONE), failed(12, TWO), done(11, ONE), *many(34, 1)], "no (12m)",
      "last seen 12m ago | 34 new mail_send succeeded since"
-     f" | 1 task with this error succeeded later | {LASTED} 2 of 2 runs failed with it"),
+     f" | 1 mail with this error succeeded later | {LASTED} 2 of 2 mails failed with it"),
     (Errors(last=NOW - 8000), [*many(10, 5)], "no (2h13m)",
      "last seen 2h13m ago | 10 new mail_send succeeded since"),
     (Errors(last=NOW - 8000), [*many(9, 5)], "?", "last seen | 9 new | not sure yet"),
@@ -117,48 +117,48 @@ CASES: list[tuple[Errors, list[LogLine], str, str]] = [
     (Errors(), [failed(40, ONE), *many(50, 1, kind="feeds_sync")], "?",
      f"{SEEN_40} | {NONE_ENDED} | {LASTED} 1 of 1"),
     (Errors(), [failed(40, ONE), OTHERWISE, failed(2, ONE, "boom")], "?",
-     f"{SEEN_40} | 2 other errors since | {LASTED} 1 of 1"),
+     f"{SEEN_40} | 2 mails failed with another error since | {LASTED} 1 of 1"),
     # any kind counts where the cluster names none
     (Errors(kinds=()), [failed(40, ONE), *many(10, 1, "x")], "no (40m)",
-     "last | 10 new tasks succeeded | in that time"),
+     "last | 10 new tasks succeeded | in the logs"),
     # a mail that went another way says nothing of this one's way
     (Errors(), [*MAILED, *(line(n, SENT.format("postfix"), "mail.log") for n in range(9))], "?",
      f"{SEEN_40} | {NONE_ENDED} | {LASTED} 1 of 1"),
     (Errors(), [*MAILED, *(line(n, SENT.format("curl"), "mail.log") for n in range(10))],
-     "no (40m)", f"{SEEN_40} | 10 new mail_send succeeded since | in that time"),
+     "no (40m)", f"{SEEN_40} | 10 new mail_send succeeded since | in the logs"),
     # clocks
     (Errors(last=NOW + 3600), [failed(5, ONE), done(-90, TWO)], "yes",
-     f"last seen 5m ago | 1 failure | in that time | {DATED}"),
+     f"last seen 5m ago | 1 mail failed | in the logs | {DATED}"),
     (Errors(last=NOW + 3600), [], "?", f"no log records | neither | {DATED}"),
-    (Errors(), [failed(-0.5, ONE)], "yes", "last seen just now | 1 failure | in that time"),
+    (Errors(), [failed(-0.5, ONE)], "yes", "last seen just now | 1 mail failed | in the logs"),
     (Errors(last=NOW - 900), [LogLine(None, "", f"Task completed: {ONE} (mail_send)", "x")], "?",
      f"{NONE_TOLD} | last seen 15m ago"),
     # other numbers, hosts and ids in a log are the same error as the spool's
     (Errors(mark=pattern_name(fold_error("connect_timeout mx7.example.net 25"))),
      [failed(1, ONE, "connect_timeout mx31.example.org 587")], "yes",
-     "last seen 1m ago | 1 failure | in that time"),
+     "last seen 1m ago | 1 mail failed | in the logs"),
     # a mail without a task hides its domain in the log; it was sent the same way
     (Errors(kinds=(), destinations=("a.test",)),
      [failed(40, ONE), *(line(n / 9, SENT.format("curl"), "mail.log") for n in range(9, 19))],
-     "no (40m)", f"{SEEN_40} | 10 new tasks succeeded | in that time"),
+     "no (40m)", f"{SEEN_40} | 10 new tasks succeeded | in the logs"),
     # a mail that both logs saw sent counts once, by the transport that one of them names
     *((Errors(), [line(40, REFUSED.replace("inline", ONE), "mail.log"), failed(40, ONE),
        *(line(3, SENT.format("curl").replace("inline", id), "mail.log") for id in TEN[:number]),
        *(done(3, id) for id in TEN[:number])], words, f"{SEEN_40} | {evidence}")
       for number, words, evidence in (
-        (9, "?", "9 new mail_send succeeded since | in that time | not sure yet"),
-        (10, "no (40m)", "10 new mail_send succeeded since | in that time"))),
+        (9, "?", "9 new mail_send succeeded since | in the logs | not sure yet"),
+        (10, "no (40m)", "10 new mail_send succeeded since | in the logs"))),
     # and went another way, though the queue's log names none
     (Errors(), [*MAILED, *(line(3, SENT.format("postfix").replace("inline", id), "mail.log")
                            for id in TEN), *(done(3, id) for id in TEN)],
      "?", f"{SEEN_40} | {NONE_ENDED} | {LASTED} 1 of 1"),
     # what goes on now is not known any more once nothing has been heard of it for long
-    (Errors(), [failed(RECENT_SECONDS / 60, ONE)], "yes", "last seen 10m ago | in that time"),
+    (Errors(), [failed(RECENT_SECONDS / 60, ONE)], "yes", "last seen 10m ago | in the logs"),
     (Errors(), [failed(RECENT_SECONDS / 60 + 1, ONE)], "?",
-     f"last seen | {NONE_ENDED} | in that time"),
+     f"last seen | {NONE_ENDED} | in the logs"),
     # what a log says of a task is safe to show
     (Errors(kinds=(ESCAPED,)), [failed(40, ONE), failed(1, TWO, "boom", kind=ESCAPED)], "?",
-     f"{SEEN_40} | 1 other error since | in that time"),
+     f"{SEEN_40} | 1 task failed with another error since | in the logs"),
 ]  # fmt: skip
 
 
@@ -232,6 +232,27 @@ def test_destinations_that_became_healthy_end_their_error(
     (now,) = check_recurrences([cluster], told(failed(40, ONE)), NOW, registry=registry)
     assert now.text == words
     assert (now.evidence[0] == f"{PEER} became healthy 9m ago") == (words != "?")
+
+
+TRY = "MAIL_SEND_ATTEMPT failed attempt={} error=550 5.1.1 user unknown"
+
+
+def test_a_number_counts_tasks_however_often_they_failed() -> None:
+    """Each number has the word for what it counts: a retry of a task or of a mail adds nothing, and
+    successes elsewhere are not among those that could have failed."""
+    runs = [failed(minutes, id) for id in (ONE, TWO) for minutes in (9, 6, 3)]
+    tries = [line(2, TRY.format(n), "mail.log") for n in (1, 2, 3)]
+    events = told(
+        *runs, *tries, done(7, TEN[0]), failed(1, TEN[1], "boom"), failed(0.5, TEN[1], "x")
+    )
+    cluster = Errors(kinds=("report", "mail_send"), destinations=(PEER,))
+    (now,) = check_recurrences([cluster], events, NOW, sent_to=dict.fromkeys((ONE, TWO), PEER))
+    assert "2 tasks failed with it in 10m" in now.evidence
+    assert f"{LASTED} 2 of 2 tasks to its destinations failed with it" in now.evidence
+
+    (now,) = check_recurrences([cluster._replace(destinations=())], events, NOW)
+    assert f"{LASTED} 2 of 3 tasks failed with it" in now.evidence
+    assert "1 task failed with another error since" in now.evidence
 
 
 def test_many_clusters_are_answered_at_once() -> None:

@@ -98,7 +98,7 @@ async def test_the_screen_follows_the_log(spool: Spool) -> None:
         await operator.sees("no log records how such tasks ended")
         await off(spool.fails)
         await operator.until(lambda: row(operator).endswith("yes"))
-        await operator.sees("1 failure in 10m")
+        await operator.sees("1 mail failed with it in 10m")
         await operator.step("escape * R", PlanScreen, f"5 errors that still happen: {MARK} 5")
         await operator.sees("next Esc leaves: 5 of 8 still fail", "--apply 8")  # at 80 columns
         await operator.step("escape c", ClustersScreen)
