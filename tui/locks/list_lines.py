@@ -96,8 +96,8 @@ def _cells(lock: PlaceLock, now: float) -> list[Run]:
         else UNKNOWN
         if evidence.since is None
         else view.format_beat(now - evidence.since),
-        "-" if free else blocks,
-        "-" if free or oldest is None else format_minutes(now - oldest),
+        blocks,
+        "-" if oldest is None else format_minutes(now - oldest),
     ]
     styles = {"-": "muted", UNKNOWN: "unknown"}
     return [view.verdict_chip(evidence), *((text, styles.get(text, "")) for text in cells)]
