@@ -47,22 +47,23 @@ class PlaceLock(NamedTuple):
     worker: int | None = None
     """PID of the worker that this console started, for places without a lock; None without one."""
     lacks_worker: bool = False
-    """True if due tasks exist and no worker is running."""
+    """True if due tasks exist, or the lock is stale, and no worker is running."""
 
 
 def place_lock(session: PlaceSession) -> PlaceLock:
     """The lock of a place as known now."""
     none = session.place.no_lock if session.place.has_leases else ""
     worker = session.worker.pid if none else None
-    due = session.backlog is not None and bool(session.backlog.due)
+    evidence, backlog = session.readings.lock, session.backlog
+    is_stale = evidence is not None and evidence.verdict is Verdict.STALE
     return PlaceLock(
         session.number,
         session.place.name,
-        session.readings.lock,
-        session.backlog,
+        evidence,
+        backlog,
         why_no_lock=none,
         worker=worker,
-        lacks_worker=due and session.lacks_worker,
+        lacks_worker=(is_stale or bool(backlog and backlog.due)) and session.lacks_worker,
     )
 
 
@@ -198,6 +199,8 @@ def _backlog_lines(lock: PlaceLock, kinds: Ages | None, now: float, width: int) 
 
 
 def _steps(lock: PlaceLock, evidence: LockEvidence, width: int) -> list[Line]:
+    if evidence.verdict is Verdict.STALE:
+        return _folded("next worker takes it over; without one: U frees it", width)
     if lock.lacks_worker:
         return _folded(f"nothing to free; {NO_WORKER}", width, "warn")
     if evidence.verdict in (Verdict.FREE, Verdict.HELD):

@@ -299,6 +299,9 @@ class LockPlan:
             return "Esc", "closes; then U makes a new plan"
         if not self.is_open:
             return "Esc", "goes back"
+        is_stale = self.planned is not None and self.planned.verdict is Verdict.STALE
+        if is_stale and can_start and not is_armed:
+            return start_step(self._session, read_only=False)
         if not is_armed:
             return "!", "arms writes; the plan stays open"
         if not can_start:

@@ -111,8 +111,8 @@ def next_step(
 ) -> tuple[str, str, str]:
     """The key of the next step for an alert, a word for it, and what it does. At its place the
     console can start a worker (`can_start`), for a full disk once there is room, or free a lock."""
-    if alert.target.where is Where.WORKERS and not can_start:
-        return _WORKERS
+    if alert.target.where is Where.WORKERS or (alert.kind is AlertKind.STALE and can_start):
+        return _NEXT[Where.WORKERS] if can_start else _WORKERS
     if alert.target.where is Where.LOCK and not can_unlock:
         return _LOCKS
     if alert.kind is AlertKind.FULL:

@@ -284,8 +284,7 @@ def metrics_warning(parts: QueueParts) -> Run:
     """Where the metrics file differs; nothing while the place cannot be read: none is written."""
     if parts.change.unavailable:
         return "", ""
-    queue = parts.session.readings.queue
-    return metrics_differences(queue, own_counts(parts), parts.clock())
+    return metrics_differences(parts.session.readings.queue, own_counts(parts), parts.clock())
 
 
 def states(parts: QueueParts, width: int) -> tuple[Sequence[Line], Frame]:
@@ -330,7 +329,7 @@ STATE_DIGITS = {State.PENDING: "2", State.ACTIVE: "3", State.DEAD: "4"}
 def next_step(parts: QueueParts, *, lock_alarms: bool) -> tuple[str, str]:
     """A key and what it does; two empty texts if nothing is to be done."""
     state, scope, on_problems = parts.state, parts.scope, parts.tabs.on_problems
-    read_only = parts.context.arming.read_only
+    read_only, is_undone = parts.context.arming.read_only, state in (State.PENDING, State.ACTIVE)
     if parts.change.unavailable or not parts.inspector.states or scope.filter_error:
         return "", ""
     if scope.ranged:
@@ -347,17 +346,17 @@ def next_step(parts: QueueParts, *, lock_alarms: bool) -> tuple[str, str]:
         return "", f"worker moves it to quarantine in {seconds:.0f}s"
     if on_problems and not read_only and (names := parts.problem_controls):
         return "C", f"shows the controls for it: {', '.join(names)}"
-    if lock_alarms and state in (State.PENDING, State.ACTIVE):
+    can_start = bool(parts.place.worker_command) and not read_only
+    if lock_alarms and is_undone and not (parts.lacks_worker and can_start):  # it takes it over
         refused = parts.place.why_no_unlock(read_only)
         return ("5", "shows the locks") if refused else ("U", "shows the evidence")
     full = parts.session.full_disk
-    if full and state in (State.PENDING, State.ACTIVE):
-        can_start = bool(parts.place.worker_command) and not read_only
+    if full and is_undone:
         can_start &= not parts.session.runs_worker
         key, _, does = room_step(full, can_start=can_start, read_only=read_only)
         return (key, does) if key != "Enter" else ("l", does.replace("lists", "leads to", 1))
-    if state is State.PENDING and parts.lacks_worker and parts.place.worker_command:
-        return ("Enter", "shows why it waits") if read_only else ("W", "starts a worker")
+    if parts.lacks_worker and can_start and (lock_alarms or state is State.PENDING) and is_undone:
+        return "W", "starts a worker"
     if state is State.DEAD and parts.filter.filter.is_only("cluster"):  # all of them
         if read_only:
             return "t", "shows the log of the task"

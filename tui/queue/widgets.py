@@ -49,7 +49,9 @@ class LockLine(Lines):
         evidence = session.readings.lock
         self.alarms = evidence is not None and evidence.verdict in ALARMING_VERDICTS
         if place.lock is not None:
-            key = "" if place.why_no_unlock(self._parts.context.arming.read_only) else "U"
+            read_only = self._parts.context.arming.read_only
+            takes_over = self._parts.lacks_worker and place.worker_command and not read_only
+            key = "W" if takes_over else "" if place.why_no_unlock(read_only) else "U"
             line = lock_line(evidence, self._parts.clock(), width, key, facts)
         else:
             lead: Line = ((" ", ""),)

@@ -419,13 +419,13 @@ class TaskParts:
         place, is_pending = self.session.place, task.state is State.PENDING
         lock, read_only = self.session.readings.lock, self.context.arming.read_only
         is_due = is_pending and (task.due or 0.0) <= self.context.clock()
-        if is_due and lock and is_freeable(lock) and not place.why_no_unlock(read_only):
-            return "5", f"opens the locks: U there frees that of {safe_line(self.session.name)}"
         can_start = bool(place.worker_command) and not read_only
         if is_pending and self.session.lacks_worker and can_start:
             full = self.session.full_disk
             does = f"make room on {full.target.name} first" if full else "W there starts one"
             return "3", f"opens the workers: {does}"
+        if is_due and lock and is_freeable(lock) and not place.why_no_unlock(read_only):
+            return "5", f"opens the locks: U there frees that of {safe_line(self.session.name)}"
         key, does = ("", "") if is_due else NEXT_STEPS.get(task.state, ("", ""))
         if STALLED_KEY in task.extra:
             key, does = "L", "releases it"

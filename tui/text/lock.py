@@ -56,8 +56,8 @@ def lock_line(
     alarms = evidence is not None and evidence.verdict in ALARMING_VERDICTS
     if evidence is None or not alarms or not key:
         return fact_line([lead, *more], width)
-    what = "" if width < NARROW_COLUMNS else " unlock" if is_freeable(evidence) else " why"
-    right: Line = ((f" {key}", "key"), (f"{what} ", ""))
+    what = "start worker" if key == "W" else "unlock" if is_freeable(evidence) else "why"
+    right: Line = ((f" {key}", "key"), (f" {what} " if width >= NARROW_COLUMNS else " ", ""))
     room = width - width_of(right) - 1
     return join_ends(fact_line([lead, *more], room), right, width)
 

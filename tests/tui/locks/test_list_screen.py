@@ -114,6 +114,24 @@ async def test_a_line_for_each_lock(roots: list[Path]) -> None:
         await operator.until(lambda: "STALE" in cells(operator, "second"))
 
 
+async def test_a_stale_lock_has_one_next_step_on_all_screens(roots: list[Path]) -> None:
+    """The next worker takes it over, so W comes first: for its alert, on its list and beside its
+    tasks; U is named as the way without a worker."""
+    root = roots[0]
+    write_task(root, "pending", 1, age=90)
+    a_stale_lock(root)
+    place = disk_place(root, clock=time.time)
+    place = place._replace(recovery_command=("true",), worker_command=("true",))
+    worker = "W starts a worker: no worker running"
+    async with an_operator(place, clock=time.time, first=keys.LOCKS, size=(120, 40)) as operator:
+        await operator.sees("STALE", "next worker takes it over; without one: U frees it")
+        await operator.sees(f"next {worker}")
+        assert "nothing to free" not in operator.text
+        await operator.step("U !", LockScreen, f"next {worker}", "take over the lock")
+        await operator.step("escape 2", "next W starts a worker", "W start worker")
+        await operator.step("1", "stale lock: PID", "W start worker")
+
+
 async def test_a_tall_screen_has_the_whole_reason_in_the_row(roots: list[Path]) -> None:
     """On a tall screen the rows have the whole width: no reason is cut beside blank lines."""
     async with stuck(roots[0]), opened(roots, size=(200, 60)) as operator:
