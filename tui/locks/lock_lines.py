@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from engine.locks import lock_breaker, process_stats
 from engine.model import LockEvidence, State, Task, Verdict
@@ -31,6 +32,9 @@ from tui.text.task_list import SHORT_ID_CELLS, short_id
 from tui.text.times import format_age, format_clock, format_minutes
 
 NAME_CELLS = 12
+
+MAX_COMMAND_LINES, WHOLE_COMMAND_CELLS = 3, 100
+"""Lines of the command line of a process on a pane that is narrower than so many cells."""
 
 SECONDS_UP_TO = 120.0
 """Ages below this many seconds are shown in seconds: limits are often one or two minutes."""
@@ -172,7 +176,11 @@ def evidence_lines(report: LockReport, width: int) -> list[Line]:
     indent = NAME_CELLS + 6
     for name, words, mark in list_facts(report):
         text = words.removeprefix("? ") if mark == UNKNOWN else words
-        pieces = fold_text(safe_line(text) or UNKNOWN, max(8, width - indent - 1))
+        room = max(8, width - indent - 1)
+        is_cut = name.startswith(("process", "PID ")) and width < WHOLE_COMMAND_CELLS
+        most = MAX_COMMAND_LINES if is_cut else inf
+        pieces = fold_text(safe_line(text) or UNKNOWN, room, most)
+        pieces[-1] = fit_text(pieces[-1], room).rstrip()
         style = "unknown" if words.startswith(UNKNOWN) else ""
         lines.append(
             (

@@ -191,6 +191,18 @@ def test_a_reason_is_in_a_row_only_where_there_is_room() -> None:
     assert "WHY" in wide and "(link renames)" in wide
 
 
+@each(("width", "most"), [(58, 3), (78, 3), (100, 6)])
+def test_a_long_command_line_leaves_room_for_the_other_facts(width: int, most: int) -> None:
+    """A narrow pane has three lines of it; a wide one, and the copy, has all."""
+    command = f"PID 4711: {'/usr/bin/python ' * 20}--root /q"
+    evidence = a_stuck_lock()._replace(facts=(("holder", command),))
+    text = words(view.detail_lines(PlaceLock(1, "a", evidence), None, NOW, width)).split("\n")
+    start = next(at for at, line in enumerate(text) if "PID 4711: " in line)
+    shown = [line for line in text[start:] if line.strip()]
+    assert len(shown) <= most and max(map(len, shown)) <= width
+    assert shown[-1].endswith("…" if most == 3 else "--root /q")
+
+
 def test_the_steps_are_shown_unless_the_holder_is_in_doubt() -> None:
     """A proven holder has the steps that end it; one in doubt has the reason."""
     lock = PlaceLock(1, "a", a_stuck_lock(), BacklogSummary(NOW - 60, 0, None))
