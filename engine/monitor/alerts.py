@@ -494,16 +494,17 @@ def _idle_since(inputs: AlertInputs, now: float) -> float | None:
 
 def _transports(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     for transport in inputs.transports:
-        window = transport.find_proof(limits.transport_failures)
+        limit = limits.transport_failures
+        window = transport.find_proof(limit)
         if window is None or window.tally is None or window.share is None:
             continue
-        if transport.health(limits.transport_failures) is Health.FAILING:
+        if transport.health(limit) is Health.FAILING:
             tries, name = format_count(window.tally.ended, "attempt"), _brief(transport.name)
             words = f"{name} failed {window.share:.0%} of {tries} in {window.name}"
             if transport.name == NO_TRANSPORT:
                 words = f"no transport available for {tries} in {window.name}"
             goal = Where.TRANSPORTS, None, transport.name
-            yield Level.WARN, AlertKind.TRANSPORT, words, transport.failing_since(now), goal
+            yield Level.WARN, AlertKind.TRANSPORT, words, transport.failing_since(now, limit), goal
 
 
 def _suspended(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:

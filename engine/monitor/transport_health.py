@@ -22,8 +22,8 @@ WINDOWS = (("1m", 60.0), ("10m", 600.0), ("1h", 3600.0))
 TEN_MINUTES, ONE_HOUR = 1, 2
 """Index in `WINDOWS` of ten minutes, and of one hour."""
 
-CALM_MINUTES = 10
-"""Minutes without a failure after which the next one begins another run of failures."""
+SHARE_MINUTES = 10
+"""Minutes over which a share of failures is compared with the limit."""
 
 MAX_TRANSPORTS = 64
 """Maximum number of transports with a history; further ones in the metrics are only counted."""
@@ -192,22 +192,23 @@ class TransportHealth(NamedTuple):
             return judged  # one attempt that finds no transport proves it
         return next((w for w in self.windows[TEN_MINUTES:] if _is_proof(w, limit)), None)
 
-    def failing_since(self, now: float) -> float | None:
-        """Since when mails fail, epoch seconds UTC: the last success if none followed it; else the
-        first minute with a failure after `CALM_MINUTES` without one. None: it may have begun
-        before all that is known of the minutes."""
-        judged = self.judged
+    def failing_since(self, now: float, limit: float) -> float | None:
+        """Since when it is failing, epoch seconds UTC: the last success if none followed it; else
+        the first failure of the minute since which a share of `limit` failed in each ten minutes.
+        None: it may have begun before all that is known of the minutes."""
+        judged, first = self.judged, None
         if judged is not None and judged.share == 1.0:
             return self.last_success
-        first, calm = None, 0
-        for age, counts in enumerate(reversed(self.minutes)):
-            if counts is None:
+        for end in range(len(self.minutes), SHARE_MINUTES - 1, -1):
+            window = [each for each in self.minutes[end - SHARE_MINUTES : end] if each is not None]
+            ended, failed = sum(each.ended for each in window), sum(each.failed for each in window)
+            if len(window) < SHARE_MINUTES:
                 return None
-            calm = 0 if counts.failed else calm + 1
-            if counts.failed:
-                first = 60.0 * (now // 60 - age)
-            elif first is not None and calm >= CALM_MINUTES:
-                return first
+            if first is not None and (not ended or failed < limit * ended):
+                times = (failure.when or 0.0 for failure in self.failures)
+                return min((when for when in times if first <= when < first + 60), default=first)
+            if ended:
+                first = 60.0 * (now // 60 - len(self.minutes) + end)
         return None
 
     @property

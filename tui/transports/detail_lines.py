@@ -96,7 +96,7 @@ def about_lines(
         style = table.LOOKS[was]
         rows.append(("state", (f"{transport.health(limit).value}{share}", style)))
         if was is Health.FAILING:
-            start = transport.failing_since(now)
+            start = transport.failing_since(now, limit)
             no_success = judged is not None and judged.share == 1.0
             why = (NO_SUCCESS if no_success else NO_START, "unknown")
             rows.append(("since", why if start is None else (format_time_with_age(start, now), "")))

@@ -13,12 +13,13 @@ from engine.monitor import prometheus
 from engine.monitor.mail_monitor import MAX_ERROR_PATTERNS, TransportMonitor, parse_mail_event
 from engine.monitor.metrics_check import MetricsReading
 from engine.monitor.transport_health import (
-    CALM_MINUTES,
     MAX_TRANSPORTS,
     OTHER_SETTINGS,
+    SHARE_MINUTES,
     WINDOWS,
     CountWindow,
     DeliveryCounts,
+    Failure,
     Health,
     MailHealth,
     MailRoutes,
@@ -301,34 +302,36 @@ def test_a_transport_fails_by_its_share(
     assert TransportHealth("x", None, tuple(windows)).health(0.5) is health
 
 
-FAILED, SENT, QUIET = DeliveryCounts(2, 1, 1), DeliveryCounts(1, 1), DeliveryCounts()
-CALM = [SENT] * CALM_MINUTES
+LOST, SENT, QUIET = [DeliveryCounts(1, 0, 1)], [DeliveryCounts(1, 1)], [DeliveryCounts()]
+TEN_SENT, TEN_QUIET = SENT * SHARE_MINUTES, QUIET * SHARE_MINUTES
 
 
-@each(
-    ("minutes", "share", "ago"),
-    [
-        ([*CALM, FAILED, SENT, FAILED, QUIET], 0.5, 3),
-        ([*CALM, FAILED, *[SENT] * (CALM_MINUTES - 1), FAILED], 0.5, CALM_MINUTES),
-        ([FAILED, *CALM, FAILED], 0.5, 0),
-        ([None, FAILED, FAILED], 0.5, None),
-        ([FAILED] * 60, 0.5, None),
-        ([None, FAILED], 1.0, 7),  # then it is the last success
-    ],
-)
+@each(("minutes", "share", "ago"), [
+    ([*TEN_QUIET, *LOST, *SENT, *LOST, *QUIET], 0.5, 3),
+    ([*TEN_SENT, *LOST * 5], 0.5, 0),
+    ([*TEN_SENT, *LOST * 8], 0.5, 3),
+    ([*LOST * 9, *TEN_SENT, *LOST * 8], 0.5, 3),  # it was not failing in between
+    ([*TEN_SENT, *LOST * 8, *TEN_QUIET, *QUIET], 0.5, 14),  # by its hour
+    ([None, *LOST * 20], 0.5, None),
+    ([*LOST * 60], 0.5, None),
+    ([None, *LOST], 1.0, 7),  # then it is the last success
+])  # fmt: skip
 def test_since_when_a_transport_fails(
     minutes: list[DeliveryCounts | None], share: float, ago: int | None
 ) -> None:
-    """The first minute with a failure after ten without one, also if mails were sent since; none
-    is named if it may have begun before the hour, or before the log."""
+    """Since its share was last below the limit, or nothing was sent, for ten minutes: the time of
+    the first failure then. None is named if it may have begun before the hour, or the log."""
     tally = DeliveryCounts(10, round(10 * (1 - share)), round(10 * share))
     window = CountWindow("10m", 600.0, tally)
     now = 60.0 * 1000 + 30
     health = TransportHealth(
         "curl", None, (window, window, window), last_success=now - 450, minutes=tuple(minutes)
     )
-    since = health.failing_since(now)
+    since = health.failing_since(now, 0.5)
     assert (None if since is None else now // 60 - since // 60) == ago
+    if since is not None and share < 1:
+        failures = tuple(Failure(since + s, "421") for s in (80.0, 40.0, 13.0, -9.0))
+        assert health._replace(failures=failures).failing_since(now, 0.5) == since + 13
 
 
 def test_a_line_says_what_it_says() -> None:

@@ -16,7 +16,7 @@ import pytest
 from engine.logs.task_events import NO_TRANSPORT
 from engine.mail.send.suspensions import Suspensions
 from engine.monitor.transport_health import (
-    CALM_MINUTES,
+    SHARE_MINUTES,
     WINDOWS,
     CountWindow,
     DeliveryCounts,
@@ -444,10 +444,10 @@ def test_mail_that_found_no_transport_is_no_transport() -> None:
 
 
 @each(("minutes", "sent", "since"), [
-    ([0, *[0] * CALM_MINUTES, 5, 0, 5], 10, "since       09:38:00Z (2m ago)"),
+    ([0, *[0] * SHARE_MINUTES, *[5] * 7], 10, "since       09:38:00Z (2m ago)"),
     ([5] * 60, 10, f"since       {detail_lines.NO_START}"),
     ([], 10, f"since       {detail_lines.NO_START}"),  # of the metrics; no log
-    ([0, *[0] * CALM_MINUTES, 5, 0, 5], 0, f"since       {detail_lines.NO_SUCCESS}"),
+    ([0, *[0] * SHARE_MINUTES, *[5] * 7], 0, f"since       {detail_lines.NO_SUCCESS}"),
 ])  # fmt: skip
 def test_the_details_say_since_when_a_transport_fails(
     minutes: list[int], sent: int, since: str
