@@ -170,11 +170,16 @@ def detail_lines(
     elif destination.since is not None:
         rows.append(("healthy", (f"since {_when(destination.since, now)}", "ok")))
     rows.append(("last sent", (_when(destination.last_success, now, "never"), "")))
-    rows.append(("last failed", (_when(destination.last_failure, now, "never"), "")))
+    failed = _when(destination.last_failure, now, "never")
+    # A probe leaves no log line.
+    failed += "" if destination.last_failure is None else ", a task or a probe"
+    rows.append(("last failed", (failed, "")))
     rows += _task_rows(tasks, tasks_unknown, now)
-    for label, digits in fingerprints(destination):
-        short = f"{digits[:SHOWN_DIGITS]}... (y copies it)"
-        is_whole = has_full_keys or len(digits) <= len(short)
+    prints = dict(fingerprints(destination))
+    for number, (label, digits) in enumerate(prints.items(), 1):
+        copies = ["", " (y copies it)", " (y copies both)"][len(prints) * (number == len(prints))]
+        is_whole = has_full_keys or digits.startswith(UNKNOWN)
+        short = f"{digits[:SHOWN_DIGITS]}...{copies}"
         rows.append((label, (digits if is_whole else short, "muted")))
     facts = [(label, safe_line(text)) for label, (text, _) in rows]
     return fact_lines(facts, width, LABEL_CELLS, {label: r[1] for label, r in rows if r[1]})

@@ -28,6 +28,12 @@ MAX_LOG_LINES = 12
 """Log lines that mention a destination, the last ones."""
 
 
+def _without_kind(text: str) -> str:
+    """A log line without a kind that the id before it begins with: `mails/7 (mails)`."""
+    kind = text.partition(" (")[2].partition(")")[0]
+    return text.replace(f" ({kind})", "", 1) if kind and f" {kind}/" in text else text
+
+
 class TransportParts(RowsParts):
     """The transports and destinations of one place, and the one under the cursor."""
 
@@ -207,8 +213,9 @@ class TransportParts(RowsParts):
         words = [line for line in self.session.readings.log if host in line.text]
         if not words:
             return text
-        log = log_lines(words, width, min(len(words), MAX_LOG_LINES))
-        return [*text, BLANK_LINE, *detail_lines.titled_lines("Log", log)]
+        last = [n._replace(text=_without_kind(n.text)) for n in words[: -MAX_LOG_LINES - 1 : -1]]
+        log = log_lines(last, width, len(last))
+        return [*text, BLANK_LINE, *detail_lines.titled_lines("Log, newest first", log)]
 
     def _nothing_lines(self, now: float, width: int) -> list[Line]:
         sending, registry = self._sending, self.session.readings.destinations

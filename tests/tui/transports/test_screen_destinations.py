@@ -134,6 +134,7 @@ async def test_each_destination_is_a_row_with_its_tasks(deliveries: Deliveries) 
     exactly the dead tasks of the destination, paced; Enter lists them."""
     async with deliveries.screen(DOWN, size=(120, 40)) as operator:
         await operator.until(lambda: "REFUSED 2, other 1" in operator.rows)  # the tasks are counted
+        await operator.sees("last failed 09:41:08Z (1m ago), a task or a probe")
         first, *rows = [line.replace("!", " ").split() for line in operator.rows.splitlines()]
         assert first[:4] == ["down.example", "UNHEALTHY", "3", "3"]
         assert " ".join(first).endswith("REFUSED 12m ago, probe in 8m REFUSED 2, other 1")
@@ -155,6 +156,21 @@ async def test_each_destination_is_a_row_with_its_tasks(deliveries: Deliveries) 
         await operator.step("R", PlanScreen, "REPLAY 3 TASKS", "dest=https://down.example")
         await operator.opens(TransportsScreen, "escape")
         await operator.step("enter", QueueScreen, "of 6", "https://down.example")
+
+
+async def test_the_newest_log_lines_of_a_destination_come_first(
+    deliveries: Deliveries, tmp_path: Path
+) -> None:
+    """So those that fit are of its last failures, with their errors: the kind is not said twice."""
+    error = "[REFUSED] down.example: Connection refused"
+    text = "[2026-11-20 09:{:02}:00] [ERROR] Task failed: mail/{} (mail): {}\n"
+    log = tmp_path / "queue.log"
+    log.write_text("".join(text.format(n, n, error) for n in range(20)))
+    async with deliveries.screen(DOWN, logs=(str(log),)) as operator:
+        await operator.sees("Log, newest first", "Task failed: mail/19: [REFUSED]")
+        lines = operator.text.splitlines()
+        at = next(n for n, line in enumerate(lines) if "Log, newest first" in line)
+        assert ["mail/19:" in lines[at + 1], "mail/18:" in lines[at + 2]] == [True, True]
 
 
 async def test_a_block_is_journaled_and_undone(deliveries: Deliveries) -> None:
