@@ -60,6 +60,8 @@ class Shown(NamedTuple):
     """Epoch seconds UTC."""
     log: Sequence[LogLine]
     minutes: int
+    place: str = ""
+    """Name of the place, whose log is shown if no line mentions the transport."""
 
 
 class TransportBoard(Board):
@@ -106,8 +108,10 @@ def panels(inputs: Shown, width: int, height: int) -> Mapping[str, Panel]:
             graph_lines(inputs, half, middle - BOX),
         ),
         "mentions": Panel(
-            Frame(f"Log of {name}", "t", f"{len(words):,}"),
-            log_lines(words, width - BOX_FRAME_CELLS, lower - middle - BOX),
+            Frame(f"Log of {name}", "t", f"{len(words):,}")
+            if words or not inputs.log
+            else Frame(f"Log of {safe_line(inputs.place)}: no line of {name}", "7"),
+            log_lines(words or inputs.log, width - BOX_FRAME_CELLS, lower - middle - BOX),
         ),
     }
 

@@ -103,10 +103,11 @@ def about_lines(
         if routes is not None:
             rows.append(("use", table.describe_use(transport.name, routes, now)))
     if judged is not None and judged.tally is not None and judged.tally.refused:
-        number = f"{format_count(judged.tally.refused, 'attempt')} in {judged.name}"
+        many = "es" if judged.tally.refused > 1 else ""
         at = transport.last_refused
-        last = "" if at is None else f", last {format_time_with_age(at, now)}"
-        rows.append(("bad addr.", (f"{number}{last}, not counted as failed (mail.prom does)", "")))
+        last = "" if at is None else f", last {format_time_with_age(at, now).partition(' (')[0]}"
+        words = f"{judged.tally.refused:,} bad address{many} in {judged.name}{last}"
+        rows.append(("BAD", (f"{words}, not FAILED", "")))
     never = transport.totals is not None and not transport.totals.success
     unknown: Run = ("? not in log or metrics", "unknown")
     for name, when, otherwise in (
@@ -309,8 +310,8 @@ def detail_lines(
     known = source_lines(sending, now, width)
     parts = [
         *about_lines(transport, limit, now, width, routes),
-        *window_lines(transport, width, limit),
         *titled_lines("Errors, last hour, grouped", error_group_lines(transport, now, width)),
+        *window_lines(transport, width, limit),
         *(titled_lines("Latest errors", latest) if transport.failures else []),
         *(titled_lines("Source", known) if known else []),
     ]

@@ -189,6 +189,7 @@ class TransportParts(RowsParts):
             now=self.context.clock(),
             log=self.session.readings.log,
             minutes=self.minutes,
+            place=self.session.name,
         )
 
     def details(self, width: int) -> list[Line]:

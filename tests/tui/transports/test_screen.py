@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from engine.logs.log_line import LogLine
 from engine.logs.task_events import NO_TRANSPORT
 from engine.mail.send.suspensions import Suspensions
 from engine.monitor.transport_health import (
@@ -20,6 +21,7 @@ from engine.monitor.transport_health import (
     WINDOWS,
     CountWindow,
     DeliveryCounts,
+    ErrorCluster,
     MailBacklog,
     MailHealth,
     MailRoutes,
@@ -259,6 +261,35 @@ def test_the_mark_of_a_suspension_is_at_its_time(ago: float, mark_line: str) -> 
     assert words(board.graph_lines(cells, 66, 8)).splitlines()[-1] == mark_line
 
 
+def test_the_errors_of_a_transport_come_before_its_counts() -> None:
+    """At 80 columns they were below the screen; BAD has a line that says what it counts."""
+    counts = DeliveryCounts(35, 12, 23, refused=23)
+    fault = ErrorCluster("F-1", "550 user unknown", 23, NOW - 90, last=NOW - 9, example="550")
+    sick = a_way(*[counts] * 3)._replace(faults=(fault,), last_refused=NOW - 9, totals=counts)
+    text = words(detail_lines.detail_lines(sick, MailHealth(), 0.5, NOW, 80)).splitlines()
+    at = [next(n for n, line in enumerate(text) if word in line) for word in ("550 user", "OVER")]
+    assert at == sorted(at)
+    bad = "   BAD         23 bad addresses in 10m, last 09:39:51Z, not FAILED"
+    assert any(line.startswith(bad) for line in text)
+
+
+@each(("log", "title", "shown"), [
+    ((), "Log of curl", "no recent log lines of it"),
+    ((LogLine(NOW, "INFO", "by curl", ""),), "Log of curl", "by curl"),
+    ((LogLine(NOW, "INFO", "idle", ""),), "Log of spool: no line of curl", "idle"),
+])  # fmt: skip
+def test_a_log_that_does_not_mention_a_transport_is_shown(
+    log: tuple[LogLine, ...], title: str, shown: str
+) -> None:
+    """The lines of the place are there instead of blank ones, and the title says so."""
+    transport = a_way(*[DeliveryCounts(2, 2, 0)] * 3)
+    inputs = board.Shown(
+        transport, MailHealth(), None, limit=0.5, now=NOW, log=log, minutes=60, place="spool"
+    )
+    panel = board.panels(inputs, 200, 50)["mentions"]
+    assert panel.frame.name == title and shown in words([*panel.lines])
+
+
 NOT_USED = [
     ("", (), "no transport is available", "not used: no curl is installed"),
     ("none", (), "mail disabled (mail.method none)", "disabled (mail.method none)"),
@@ -273,7 +304,7 @@ async def test_the_figures_and_use_of_a_transport_are_explained(mail: Mail) -> N
     transport that could be used, or one that is forced: both are said, not guessed."""
     mail.say(*[attempt(80, "curl") + given_up(79, "550 5.1.1 user unknown", "curl")] * 8)
     async with mail.screen(on="curl", size=(120, 40)) as operator:
-        await operator.sees("bad addr. 8 attempts in 10m, last 09:38:41Z")
+        await operator.sees("BAD 8 bad addresses in 10m, last 09:38:41Z, not FAILED")
         await operator.sees("10m 13 0 8 5 38%")
         (row,) = [line for line in operator.text.splitlines() if " curl " in line and "%" in line]
         assert " 5 38% " in f"{' '.join(row.split())} "
