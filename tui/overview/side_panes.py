@@ -226,21 +226,20 @@ def _cluster_pane(data: OverviewData, width: int) -> PaneRows:
     rows: list[PaneRow] = []
     clusters = _shown_clusters(data)[:MAX_PANE_ROWS]
     most = max((one.cluster.count for _, one in clusters), default=1)
-    still = max((cells_of(one.now.text) for _, one in clusters), default=0)
     several = data.is_wall and len(data.sessions) > 1
     if unread := _unread_lines(data):
         return PaneRows(head=unread)
     place = max((cells_of(session.name) for session, _ in clusters), default=0) + several
-    room = max(8, width - 19 - still - place * several)
+    room = width - 19 - place * several
     for session, (cluster, now) in clusters:
-        error = fit_text(safe_line(cluster.pattern), room)
+        error = fit_text(safe_line(cluster.pattern), max(8, room - cells_of(now.text)))
         runs: Line = (
             (f"  {cluster.mark:<7}", "accent"),
             (f"{fit_count(cluster.count, 4):>4} ", ""),
             (bar(cluster.count / most, 3), "muted"),
             (f" {fit_text(session.name, place - 1)}" if several else "", "muted"),
             (f" {error} ", ""),
-            (f"{now.text:>{still}}", STILL_LOOKS[now.answer]),
+            (now.text, STILL_LOOKS[now.answer]),
         )
         words = filter_language.format_term("cluster", "=", cluster.mark)
         target = Target(keys.LIST, session.number, State.DEAD, words)

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from engine.config.queue_config import Thresholds
 from engine.formats.base.memory import MemoryTasks
 from engine.index import filter_language
 from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages
+from engine.index.error_clusters import Cluster
 from engine.index.schema import Query
 from engine.locks import queue_lock
 from engine.locks.token_buckets import ALL_KINDS, BucketState, TokenBuckets
@@ -31,6 +33,7 @@ from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import State
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where, find_alerts
 from engine.monitor.prometheus import NOT_THERE
+from engine.monitor.recurrence import Recurrence, StillHappens
 from engine.monitor.throughput import Drain, Growth, Rates, Trend
 from engine.places.place import Place, WholeQueueFigures
 from engine.policy import Rate
@@ -86,6 +89,7 @@ from tui.overview.side_panes import PaneRow, PaneRows
 from tui.queue.screen import QueueScreen
 from tui.screens.rows_parts import ROW_HAS_LEFT
 from tui.screens.target import Target
+from tui.session.index_queries import CheckedCluster
 from tui.task.screen import TaskScreen
 from tui.text import keys, table
 from tui.text.frames import share_lines
@@ -533,6 +537,27 @@ async def test_an_alert_of_dead_tasks_names_its_clusters_and_leads_there(spool: 
         put_file(spool, a_task(1400, State.DEAD)._replace(error="552 mailbox full"))
         await operator.sees("13 dead in 4 clusters")
         await operator.step("c", ClustersScreen, "Clusters 3, failed 12")
+
+
+def test_an_error_has_the_cells_that_a_short_answer_leaves() -> None:
+    """The answer of another cluster, which is longer, cuts no error beside blanks."""
+    answers = {StillHappens.NO: "no (1h26m)", StillHappens.UNKNOWN: "?"}
+    error = "421 4.7.0 try again later"
+    cluster = Cluster("F-1", error, 16, first=None, last=None, kinds=(), example="a")
+    clusters = [
+        CheckedCluster(cluster, Recurrence(answer, text, ())) for answer, text in answers.items()
+    ]
+    moment = SimpleNamespace(queue=SimpleNamespace(unavailable=""))
+    data: Any = SimpleNamespace(
+        is_wall=False,
+        selected=SimpleNamespace(number=1, name="spool"),
+        moments=[moment],
+        moment=moment,
+        clusters={1: clusters},
+    )
+    cut, whole = (words([row.line]) for row in side_panes._cluster_pane(data, 48).rows)
+    assert cut.endswith(" agai… no (1h26m)") and whole.endswith(f"{error}    ?")
+    assert len(cut) == len(whole) == 48
 
 
 @pytest.mark.parametrize(
