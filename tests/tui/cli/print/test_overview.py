@@ -134,7 +134,8 @@ def test_the_locks(root: Path, spooldeck: Run) -> None:
     stuck = spooldeck("locks", root)
     (told,) = rows(spooldeck, "locks", root)["locks"]
     lock.release()
-    assert (free.returncode, row_of(free.stdout, "mail.out")[:4]) == (0, ["FREE", "-", "-", "-"])
+    waiting = ["FREE", "-", "-", "3", "13m"]
+    assert (free.returncode, row_of(free.stdout, "mail.out")[:5]) == (0, waiting)
     assert stuck.returncode == 1
     pid = str(os.getpid())
     assert row_of(stuck.stdout, "mail.out")[:7] == ["STUCK", "PID", pid, "47m", "ago", "3", "13m"]
