@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from engine.config.queue_config import Config, Queue
@@ -42,6 +43,9 @@ class _MailParts(NamedTuple):
     settings: MailSettings
     registry: TransportRegistry
     chooser: TransportChooser
+    sender: Callable[[], Sender]
+    """Makes it at the first mail: most runs only ask whether one may be sent. Threads that do so at
+    the same time may each make one: all have the chooser of these parts."""
     checked_at: float
     """When it was built or last checked, by the clock."""
 
@@ -71,8 +75,6 @@ class MailHandler:
         self._mail_spool, self._root, self._complain = mail_spool, root, complain
         self._is_ours, self._clock = is_ours, clock
         self._built: _MailParts | None = None
-        self._sender: Sender | None = None
-        """By the chooser of the parts; None until the first mail: most runs only ask for a gate."""
         self._published = float("-inf")
         self._complained = ""
 
@@ -97,7 +99,7 @@ class MailHandler:
             return
         self._published = now
         try:
-            self._sender_of(self._current()).publish()
+            self._current().sender().publish()
         except (ConfigError, OSError) as error:
             if self._complained != str(error):
                 self._complained = str(error)
@@ -108,12 +110,8 @@ class MailHandler:
         from engine.work.handlers import guard_payload
         from engine.work.mail_send import MailSend
 
-        post = self._sender_of(self._built or self._build(self._settings()))
-        guard_payload(MailSend(post), self._mail_spool, self._root)(task, context)
-
-    def _sender_of(self, parts: _MailParts) -> Sender:
-        self._sender = self._sender or self._post(parts.chooser)
-        return self._sender
+        built = self._built or self._build(self._settings())
+        guard_payload(MailSend(built.sender()), self._mail_spool, self._root)(task, context)
 
     def _current(self) -> _MailParts:
         """The current parts, checked again after `RECHECK_SECONDS` seconds."""
@@ -135,7 +133,8 @@ class MailHandler:
     ) -> _MailParts:
         registry = registry or self._make_registry(settings)
         chooser = self._make_chooser(settings, registry)
-        self._built, self._sender = _MailParts(settings, registry, chooser, self._clock()), None
+        sender = cache(partial(self._post, chooser))
+        self._built = _MailParts(settings, registry, chooser, sender, self._clock())
         return self._built
 
 

@@ -17,11 +17,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from email.message import EmailMessage
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,10 +36,11 @@ from engine.formats.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.live.shared_watch import FolderEventSource
 from engine.mail.model import Cause, Unused
 from engine.mail.send.suspensions import Suspensions
-from engine.mail.send.transport_chooser import describe_no_transport
+from engine.mail.send.transport_chooser import TransportChooser, describe_no_transport
 from engine.model import State, Task
 from engine.places.mail_setup import RECHECK_SECONDS, MailHandler
 from engine.system import files
+from engine.work.handlers import Context
 from tests import command
 from tests.nftban_queues import COMMAND, GOLDEN, clean_environment, masked
 from tests.programs import a_script, needs, needs_root
@@ -1024,6 +1027,39 @@ def test_a_worker_checks_each_minute_how_mail_is_sent(place: MailPlace) -> None:
     none = "no mail transport"
     assert [why[: len(none)] for why in messages] == ["", "", none, "", none]
     assert messages[-1].endswith("the method is none")
+
+
+def test_mail_goes_by_the_settings_that_the_gate_has_seen(place: MailPlace) -> None:
+    """Also if they changed while another thread made the sender for its first mail."""
+    setup = setup_for(queue_config.Config(), str(place.root), {})
+    settings, now, sent = [MailSettings(method="sendmail")], [0.0], list[str]()
+    begun, may_end = threading.Event(), threading.Event()
+
+    def post(chooser: TransportChooser) -> Any:
+        begun.set()
+        assert may_end.wait(30)
+        return SimpleNamespace(deliver=lambda *args: sent.append(chooser.settings.method))
+
+    makers = setup.mail.registry, setup.mail.chooser, post
+    mailing = MailHandler(
+        lambda: settings[0],
+        *makers,
+        setup.queue.mail_spool,
+        is_ours=True,
+        complain=pytest.fail,
+        clock=lambda: now[0],
+    )
+    task = verbs.enqueue("mail_send", 0.0, "00000001")
+    mailing.why_closed()
+    first = threading.Thread(target=mailing, args=(task, Context()))
+    first.start()
+    assert begun.wait(30)
+    settings[0], now[0] = MailSettings(method="mailx"), RECHECK_SECONDS
+    mailing.why_closed()
+    may_end.set()
+    first.join()
+    mailing(task, Context())
+    assert sent == ["sendmail", "mailx"]
 
 
 def test_without_due_mail_no_module_of_mail_is_imported(place: MailPlace) -> None:
