@@ -73,8 +73,9 @@ class Intent(NamedTuple):
 
     @property
     def past(self) -> str:
-        """What a task is called that it has changed: `purged`; one that a replay took: `sent`."""
-        return "sent" if self.pace else VERBS[self.verb].past if self.verb in VERBS else "done"
+        """What a task is called that it has changed: `purged`; `replayed` by a paced retry."""
+        verb = VERBS.get(self.verb)
+        return "done" if verb is None else verb.words(is_paced=bool(self.pace)).past
 
 
 class JournalWriter:

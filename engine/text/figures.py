@@ -64,7 +64,10 @@ def format_rate(per_second: float, unit: str = "/s", *, is_titled: bool = False)
 
 
 def format_rates(*rates: float) -> list[str]:
-    """Rates to compare, in tasks per second: as `format_rate`, but in minutes if units differ."""
+    """Rates to compare, in tasks per second: as `format_rate`, all in their longest unit."""
     texts = [format_rate(rate) for rate in rates]
-    units = {text.partition("/")[2] for text in texts if text != UNKNOWN}
-    return texts if len(units) < 2 else [format_rate(rate, "/min") for rate in rates]
+    units = [unit for unit in RATE_UNITS if any(text.endswith(unit) for text in texts)]
+    if len(units) < 2:
+        return texts
+    numbers = [format_rate(rate, units[-1], is_titled=True) for rate in rates]
+    return [text if text == UNKNOWN else text + units[-1] for text in numbers]

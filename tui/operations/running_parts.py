@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from engine.model import State
 from engine.monitor.run_forecast import RunForecast
+from engine.monitor.throughput import FlowSeries
 from engine.replay.outcomes import ReplayOutcome
 from engine.replay.progress import Phase
 from engine.store import Unavailable
@@ -69,6 +70,7 @@ class RunningParts(RowsParts):
         self.work = work
         self._now = TaskStates()
         self._runs = RunForecast(None)
+        self._flow_before: FlowSeries | None = None
         self._wait_before: float | None = None
         """Waiting time when it began, in seconds; None if the screen was opened later."""
 
@@ -166,16 +168,15 @@ class RunningParts(RowsParts):
 
     def flow(self, width: int, rows: int) -> list[Line]:
         """The queue before and since the start; graphs if so many rows hold them."""
-        now, wide = self.context.clock(), rows >= view.GRAPH_ROWS
-        steps = graph_steps(width) if wide else 2 * SPARKLINE_CELLS
-        series = self.session.flow.series(now, FLOW_SECONDS, steps)
-        before = self.session.flow.series(self.work.began - 1, FLOW_SECONDS, int(FLOW_SECONDS))
+        flow, now, began = self.session.flow, self.context.clock(), self.work.began
+        steps = graph_steps(width) if rows >= view.GRAPH_ROWS else 2 * SPARKLINE_CELLS
+        series = flow.series(now, FLOW_SECONDS, steps)
+        before = self._flow_before or flow.series(began - 1, FLOW_SECONDS, int(FLOW_SECONDS))
+        self._flow_before = before  # its samples are forgotten after ten minutes
         waits = [kind.wait_p95 for kind in self.session.readings.kinds or ()]
         wait = max((seconds for seconds in waits if seconds is not None), default=None)
-        if now - self.work.began < WAIT_BEFORE_SECONDS:
-            self._wait_before = wait
-        latest = latest_flow(self.session, now)
-        compared = wait, self._wait_before
+        self._wait_before = wait if now - began < WAIT_BEFORE_SECONDS else self._wait_before
+        latest, compared = latest_flow(self.session, now), (wait, self._wait_before)
         return view.flow_lines(series, before, width, rows=rows, wait_p95=compared, latest=latest)
 
     def rows_frame(self) -> Frame:
@@ -202,8 +203,7 @@ class RunningParts(RowsParts):
     def next_step(self, width: int) -> Line:
         now, work = self._view, self.work
         acts_on = f"{now.waiting:,} waiting" if now.waiting and work.ended is None else ""
-        key, does = self._next_step(now)
-        return next_line(key, does, acts_on, width)
+        return next_line(*self._next_step(now), acts_on, width)
 
     def _next_step(self, now: view.OperationView) -> tuple[str, str]:
         progress = self.work.progress

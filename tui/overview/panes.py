@@ -569,7 +569,7 @@ def _outdated(parts: OverviewParts, *sessions: PlaceSession) -> Line:
     age = 0.0
     for session, read in parts.all_reads if not parts.freeze.is_past else ():
         has_changed = read.generation != session.inspector.latest.generation
-        if parts.freeze.time is not None:  # to the counts of that time
+        if parts.freeze.time is not None:  # what came since the freeze is not shown
             shown = parts.snapshots[session.number - 1].queue.counts
             has_changed = any(read.counts.get(state, 0) != shown.get(state, 0) for state in State)
         if has_changed and session in sessions:

@@ -175,5 +175,6 @@ class OverviewReads:
                     state=state, ages=ages, generation=generation, when=when
                 )
                 self._chosen.add(session.number)
+                self.request(session.number)  # the clusters are older than these ages
                 return True
         return False

@@ -191,7 +191,7 @@ def wait_rows(details: TaskDetails, now: float) -> list[Run]:
     return rows
 
 
-MIN_BAR_CELLS, MAX_BAR_CELLS = 10, 60
+MIN_BAR_CELLS, MAX_BAR_CELLS, WHOLE_TIMES_CELLS = 10, 60, 76  # and 20 for each time between
 
 PASSED, BACKOFF, QUEUED = FULL_CELL, "▒", "─"
 """Cells of the waiting bar: what has passed, what its due time or rate limit takes, and the rest;
@@ -210,7 +210,7 @@ def waiting_bar(details: TaskDetails, now: float, width: int) -> Text:
     ends += [("token", known.token_at)] if known is not None else []
     ends = [(name, min(at, start.when)) for name, at in ends if at > now]
     before = [(name, at) for name, at in ends if at < start.when]
-    clock = partial(_short_clock, start.when, now, width < 76 + 20 * len(before))
+    clock = partial(_short_clock, start.when, now, width < WHOLE_TIMES_CELLS + 20 * len(before))
     labels: list[Run] = [(" now ", "muted"), (clock(now), "strong")]
     for name, at in (*before, ("runs", start.when)):
         labels += [(f"   {name} ", "muted"), (clock(at), "ok" if at == start.when else "")]

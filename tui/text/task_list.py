@@ -100,7 +100,8 @@ def _recipients_cell(cells: int) -> TaskCell:
 
 
 def _address(row: ListedTask) -> Run:
-    return row.task.sender or row.task.destination * ("@" in row.task.destination), ""
+    to = row.task.destination
+    return row.task.sender or to * ("@" in to and "/" not in to), ""  # no URL with a user
 
 
 _OWN_NAME = re.compile(r"^\w+_([2-5]\d\d): (?=\1\b)")

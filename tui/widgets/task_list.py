@@ -79,13 +79,13 @@ class TaskList(Painted, can_focus=True):
 
     @property
     def row_words(self) -> str:
-        """The position of the cursor: `row 4 of 59`, `(1 left)` if so many have left the tasks but
+        """The position of the cursor: `row 4 of 59`, `(1 gone)` if so many have left the tasks but
         keep their rows for a while; "" without rows."""
         view = self.rows.view
         has_rows = view.total and not self.signs.notice
         known = view.total if view.window.is_counted else None
         total = Figure(known, not self.rows.is_first_scan).text()
-        left = f" ({len(view.departed)} left)" if view.departed else ""
+        left = f" ({len(view.departed)} gone)" if view.departed else ""
         return f"row {view.cursor.at + 1:,} of {total}{left}" if has_rows else ""
 
     @property

@@ -21,6 +21,7 @@ def test_rates_and_figures_in_words() -> None:
 
 def test_rates_to_compare_have_one_unit() -> None:
     """In minutes where their own units differ; an unknown one has none."""
-    assert format_rates(2 / 60, 59 / 3600) == ["2.0/min", "1.0/min"]
+    assert format_rates(2 / 60, 59 / 3600) == ["120/h", "59.0/h"]
+    assert format_rates(0.0, 2 / 3600) == ["0.0/h", "2.0/h"]
     assert format_rates(2.1, 1.5) == ["2.1/s", "1.5/s"]
     assert format_rates(2.1, float("nan")) == ["2.1/s", "?"]

@@ -339,7 +339,7 @@ async def test_the_order_is_held_while_hands_move() -> None:
         await app.changes_to([*range(10), 20, *range(22, 100)])
         assert [app.row(y)[3:13] for y in range(HEIGHT)] == before
         assert "left: " in app.row(1)
-        assert app.list.row_words.endswith("(1 left)")
+        assert app.list.row_words.endswith("(1 gone)")
         assert (app.view.is_gone, app.view.task_here, app.view.fresh) == (True, None, 10)
 
         await app.hands_rest()

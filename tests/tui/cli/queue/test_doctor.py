@@ -61,7 +61,7 @@ def test_a_healthy_place_is_ok(place: Path, doctor: Doctor) -> None:
     assert set().union(*table.values()) == {"ok"}
     assert code == (0 if disk in ("ok", "?") else 1)
     assert tree(place) == before
-    assert len([line for line in lines if line.split()[0] == "fix:"]) == (disk == "warn")
+    assert len([line for line in lines if line.lstrip().startswith("fix:")]) == (disk == "warn")
     (place / "queue" / "pending").chmod(0o777)
     code, lines = doctor()
     at = next(number for number, line in enumerate(lines) if line.startswith("bad"))

@@ -1040,10 +1040,11 @@ def test_mail_goes_by_the_settings_that_the_gate_has_seen(place: MailPlace) -> N
         assert may_end.wait(30)
         return SimpleNamespace(deliver=lambda *args: sent.append(chooser.settings.method))
 
-    makers = setup.mail.registry, setup.mail.chooser, post
     mailing = MailHandler(
         lambda: settings[0],
-        *makers,
+        setup.mail.registry,
+        setup.mail.chooser,
+        post,
         setup.queue.mail_spool,
         is_ours=True,
         complain=pytest.fail,
