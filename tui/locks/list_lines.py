@@ -18,8 +18,9 @@ from engine.values import NamedTuple
 from tui.locks import lock_lines as view
 from tui.locks.examination import LockReport
 from tui.session.place_session import PlaceSession
+from tui.session.worker_rows import lock_step, start_step
 from tui.text.lines import UNKNOWN_RUN, Line, Run, cut_line, folded_lines, section
-from tui.text.lock import ALARMING_VERDICTS, is_freeable
+from tui.text.lock import ALARMING_VERDICTS
 from tui.text.table import REST, Column, Table, alarm_sign, short_names
 from tui.text.times import format_minutes
 
@@ -47,15 +48,24 @@ class PlaceLock(NamedTuple):
     worker: int | None = None
     """PID of the worker that this console started, for places without a lock; None without one."""
     lacks_worker: bool = False
-    """True if due tasks exist, or the lock is stale, and no worker is running."""
+    """True if due tasks exist and no worker is running."""
+    refusal: str = ""
+    """Why the lock cannot be freed from here; "" if it can."""
+    step: tuple[str, str] = "", ""
+    """The key of the next step, and what it does."""
 
 
-def place_lock(session: PlaceSession) -> PlaceLock:
+def place_lock(session: PlaceSession, *, read_only: bool) -> PlaceLock:
     """The lock of a place as known now."""
     none = session.place.no_lock if session.place.has_leases else ""
     worker = session.worker.pid if none else None
     evidence, backlog = session.readings.lock, session.backlog
-    is_stale = evidence is not None and evidence.verdict is Verdict.STALE
+    lacks_worker = bool(backlog and backlog.due) and session.lacks_worker
+    key, _, does = lock_step(session, read_only=read_only)
+    if evidence is None or none or evidence.verdict not in ALARMING_VERDICTS:
+        key, does = "", none or view.why_no_plan(evidence)
+        if lacks_worker:
+            key, does = start_step(session, read_only=read_only)
     return PlaceLock(
         session.number,
         session.place.name,
@@ -63,7 +73,9 @@ def place_lock(session: PlaceSession) -> PlaceLock:
         backlog,
         why_no_lock=none,
         worker=worker,
-        lacks_worker=(is_stale or bool(backlog and backlog.due)) and session.lacks_worker,
+        lacks_worker=lacks_worker,
+        refusal=session.place.why_no_unlock(read_only),
+        step=(key, does),
     )
 
 
@@ -132,19 +144,6 @@ def lock_table(locks: Sequence[PlaceLock], now: float, width: int) -> tuple[Line
     return LOCK_TABLE.lines(rows, width)
 
 
-def next_step(lock: PlaceLock, refusal: str) -> tuple[str, str]:
-    """The key of the next step for a lock, and what it does; `refusal`: why it cannot be freed."""
-    evidence = lock.evidence
-    if evidence is None or lock.why_no_lock:
-        return "", lock.why_no_lock or "lock not examined yet"
-    if evidence.verdict not in ALARMING_VERDICTS:
-        return "", view.why_no_plan(evidence)
-    if refusal:
-        return "", refusal
-    does = "shows the evidence and frees the lock"
-    return "U", does if is_freeable(evidence) else "shows the evidence and why it stays"
-
-
 def detail_lines(
     lock: PlaceLock, kinds: Ages | None, now: float, width: int, report: LockReport | None = None
 ) -> list[Line]:
@@ -200,7 +199,7 @@ def _backlog_lines(lock: PlaceLock, kinds: Ages | None, now: float, width: int) 
 
 def _steps(lock: PlaceLock, evidence: LockEvidence, width: int) -> list[Line]:
     if evidence.verdict is Verdict.STALE:
-        return _folded("next worker takes it over; without one: U frees it", width)
+        return _folded(lock.refusal or "can be freed without a worker", width)
     if lock.lacks_worker:
         return _folded(f"nothing to free; {NO_WORKER}", width, "warn")
     if evidence.verdict in (Verdict.FREE, Verdict.HELD):

@@ -9,6 +9,7 @@ from engine.index.age_table import Ages
 from engine.store import Unavailable
 from tui.locks import list_lines as view
 from tui.locks.examination import LockExaminer
+from tui.locks.list_lines import PlaceLock
 from tui.operations.workers_screen import show_worker_plan
 from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
@@ -19,7 +20,6 @@ from tui.screens.rows_screen import ListPanes, RowsScreen
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
-from tui.session.worker_rows import start_step
 from tui.text import keys
 from tui.text.frames import Frame, more_below
 from tui.text.hints import next_line
@@ -137,7 +137,7 @@ class LocksParts(RowsParts):
 
     def rows(self, width: int) -> ShownRows:
         """One line per place, the worst lock first."""
-        locks = view.worst_first([view.place_lock(session) for session in self.sessions])
+        locks = view.worst_first([*map(self._lock_of, self.sessions)])
         head, lines = view.lock_table(locks, self.context.clock(), width)
         rows = [Choice(str(k.number), line) for k, line in zip(locks, lines, strict=True)]
         return ShownRows(head, rows)
@@ -147,7 +147,7 @@ class LocksParts(RowsParts):
             return [((f" {self.no_lock_reason()}", "muted"),)]
         exam = self._exams.get(session.number)
         report = None if exam is None else exam.report
-        lock, kinds = view.place_lock(session), self._kinds.get(session.number)
+        lock, kinds = self._lock_of(session), self._kinds.get(session.number)
         return view.detail_lines(lock, kinds, self.context.clock(), width, report)
 
     def rows_frame(self) -> Frame:
@@ -160,18 +160,15 @@ class LocksParts(RowsParts):
     def next_step(self, width: int) -> Line:
         if (session := self.selected) is None:
             return ()
-        lock, read_only = view.place_lock(session), self.context.arming.read_only
-        step = (
-            start_step(session, read_only=read_only)
-            if lock.lacks_worker
-            else view.next_step(lock, self.unlock_refusal())
-        )
-        return next_line(*step, f"lock of {session.name}", width)
+        return next_line(*self._lock_of(session).step, f"lock of {session.name}", width)
+
+    def _lock_of(self, session: PlaceSession) -> PlaceLock:
+        return view.place_lock(session, read_only=self.context.arming.read_only)
 
     def copies(self) -> tuple[Copy, ...]:
         if (session := self.selected) is None:
             return ()
-        evidence = view.place_lock(session).evidence
+        evidence = self._lock_of(session).evidence
         lines = ("".join(text for text, _ in line).rstrip() for line in self.details(100))
         pid = evidence.pid if evidence is not None else None
         return (

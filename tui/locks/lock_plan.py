@@ -18,7 +18,7 @@ from tui.confirm.confirmation import Confirmation
 from tui.locks import lock_lines as view
 from tui.locks.examination import LockReport
 from tui.session.place_session import PlaceSession
-from tui.session.worker_rows import start_step
+from tui.session.worker_rows import lock_step, start_step
 from tui.text.frames import NARROW_COLUMNS
 from tui.text.lines import BLANK_LINE, Line, fit_text, fold_text, folded_lines
 from tui.text.lock import ALARMING_VERDICTS
@@ -299,9 +299,9 @@ class LockPlan:
             return "Esc", "closes; then U makes a new plan"
         if not self.is_open:
             return "Esc", "goes back"
-        is_stale = self.planned is not None and self.planned.verdict is Verdict.STALE
-        if is_stale and can_start and not is_armed:
-            return start_step(self._session, read_only=False)
+        key, word, does = lock_step(self._session, read_only=False)
+        if word and key != "U" and not is_armed:
+            return key, does
         if not is_armed:
             return "!", "arms writes; the plan stays open"
         if not can_start:

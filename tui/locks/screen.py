@@ -12,7 +12,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from engine.index.schema import Query
-from engine.model import State
+from engine.model import State, Verdict
 from engine.monitor import lock_diagnosis
 from engine.operations.execute import Report
 from engine.operations.plans import verb_refusal
@@ -312,7 +312,7 @@ class LockScreen(ConfirmScreen):
 
     def describe(self) -> PlanWords:
         key, does = self._plan.next_step(self.context.arming.is_armed)
-        if key == "!" and self.context.arming.read_only:
+        if key in ("!", "W") and self.context.arming.read_only:
             key, does = "", READ_ONLY
         return super().describe()._replace(key=key, does=does)
 
@@ -373,7 +373,8 @@ class LockScreen(ConfirmScreen):
 
     def without(self) -> set[str]:
         """Keys without a function; arming is available if there are tasks to act on."""
-        has_use = self.session.lacks_worker or self._plan.is_begun
+        lock, has_use = self._plan.planned, self.session.lacks_worker or self._plan.is_begun
+        has_use |= lock is not None and lock.verdict is Verdict.STALE
         without = super().without() | (set() if has_use else {"worker"})
         without |= set() if self._panes.is_wide else {"graph_range"}
         verbs = {key.action for key in keys.keys_on(keys.LOCK) if key.verb}

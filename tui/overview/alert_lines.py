@@ -76,7 +76,6 @@ _SINCE_CELLS = 24
 """Cells that an alert and its key must leave free for the time since when it lasts."""
 
 _NEXT: Mapping[Where, tuple[str, str, str]] = {
-    Where.LOCK: ("U", "unlock", "shows the evidence and frees the lock"),
     Where.TRANSPORTS: ("6", "transports", "shows the server's replies and suspends or tests it"),
     Where.OPERATIONS: ("u", "operations", "shows who began it, and resumes or abandons it"),
     Where.CONTROLS: ("C", "controls", "shows the controls of the whole queue"),
@@ -107,14 +106,15 @@ _DESTINATION = ("Enter", "destination", "opens it")
 
 
 def next_step(
-    alert: Alert, *, can_start: bool, can_unlock: bool, read_only: bool
+    alert: Alert, lock_step: tuple[str, str, str], *, can_start: bool, read_only: bool
 ) -> tuple[str, str, str]:
-    """The key of the next step for an alert, a word for it, and what it does. At its place the
-    console can start a worker (`can_start`), for a full disk once there is room, or free a lock."""
-    if alert.target.where is Where.WORKERS or (alert.kind is AlertKind.STALE and can_start):
+    """The key of the next step for an alert, a word for it, and what it does. `lock_step` is that
+    for the lock of its place, where the console can start a worker (`can_start`), for a full disk
+    once there is room."""
+    if alert.target.where is Where.WORKERS:
         return _NEXT[Where.WORKERS] if can_start else _WORKERS
-    if alert.target.where is Where.LOCK and not can_unlock:
-        return _LOCKS
+    if alert.target.where is Where.LOCK:
+        return lock_step if lock_step[1] else _LOCKS
     if alert.kind is AlertKind.FULL:
         return room_step(alert, can_start=can_start, read_only=read_only)
     if read_only and alert.kind in (AlertKind.UNHEALTHY, AlertKind.RECOVERED):

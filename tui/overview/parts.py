@@ -22,6 +22,7 @@ from tui.screens.message import Message
 from tui.screens.rows_parts import ROW_HAS_LEFT
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
+from tui.session.worker_rows import lock_step
 from tui.text import keys
 from tui.text.table import Choice
 
@@ -220,8 +221,8 @@ class OverviewParts:
         read_only = self.context.arming.read_only
         return alert_lines.next_step(
             alert,
+            lock_step(session, read_only=read_only),
             can_start=self.can_start_worker(session, alert),
-            can_unlock=not session.place.why_no_unlock(read_only),
             read_only=read_only,
         )
 

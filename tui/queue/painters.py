@@ -24,7 +24,7 @@ from tui.queue.keys import ROWS
 from tui.queue.parts import QueueParts
 from tui.queue.task_details import brief_lines, detail_lines
 from tui.screens.key_rows import hints_of
-from tui.session.worker_rows import room_step
+from tui.session.worker_rows import lock_step, room_step
 from tui.text.frames import RULE, Frame
 from tui.text.graphs import bar
 from tui.text.header import tab_line
@@ -328,8 +328,8 @@ STATE_DIGITS = {State.PENDING: "2", State.ACTIVE: "3", State.DEAD: "4"}
 
 def next_step(parts: QueueParts, *, lock_alarms: bool) -> tuple[str, str]:
     """A key and what it does; two empty texts if nothing is to be done."""
-    state, scope, on_problems = parts.state, parts.scope, parts.tabs.on_problems
-    read_only, is_undone = parts.context.arming.read_only, state in (State.PENDING, State.ACTIVE)
+    state, scope, read_only = parts.state, parts.scope, parts.context.arming.read_only
+    on_problems, is_unfinished = parts.tabs.on_problems, state in (State.PENDING, State.ACTIVE)
     if parts.change.unavailable or not parts.inspector.states or scope.filter_error:
         return "", ""
     if scope.ranged:
@@ -347,15 +347,16 @@ def next_step(parts: QueueParts, *, lock_alarms: bool) -> tuple[str, str]:
     if on_problems and not read_only and (names := parts.problem_controls):
         return "C", f"shows the controls for it: {', '.join(names)}"
     can_start = bool(parts.place.worker_command) and not read_only
-    if lock_alarms and is_undone and not (parts.lacks_worker and can_start):  # it takes it over
-        refused = parts.place.why_no_unlock(read_only)
-        return ("5", "shows the locks") if refused else ("U", "shows the evidence")
+    if lock_alarms and is_unfinished:
+        key, word, does = lock_step(parts.session, read_only=read_only)
+        if key or not word:  # else the disk is full
+            return (key, does) if key else ("5", "shows the locks")
     full = parts.session.full_disk
-    if full and is_undone:
+    if full and is_unfinished:
         can_start &= not parts.session.runs_worker
         key, _, does = room_step(full, can_start=can_start, read_only=read_only)
         return (key, does) if key != "Enter" else ("l", does.replace("lists", "leads to", 1))
-    if parts.lacks_worker and can_start and (lock_alarms or state is State.PENDING) and is_undone:
+    if parts.lacks_worker and can_start and state is State.PENDING:
         return "W", "starts a worker"
     if state is State.DEAD and parts.filter.filter.is_only("cluster"):  # all of them
         if read_only:

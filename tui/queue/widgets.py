@@ -23,6 +23,7 @@ from tui.screens.graph_pane import MIN_GRAPH_LINES, GraphPane
 from tui.screens.place_foot import MOST_BLANK_LINES, LogPane
 from tui.screens.rows_screen import WIDE_COLUMNS, WIDE_LINES
 from tui.session.place_session import describe_server
+from tui.session.worker_rows import lock_step
 from tui.terminal.render_cache import Across, Down
 from tui.text.frames import BOX, Frame, frame_border
 from tui.text.graphs import AXIS_CELLS, time_axis
@@ -49,10 +50,8 @@ class LockLine(Lines):
         evidence = session.readings.lock
         self.alarms = evidence is not None and evidence.verdict in ALARMING_VERDICTS
         if place.lock is not None:
-            read_only = self._parts.context.arming.read_only
-            takes_over = self._parts.lacks_worker and place.worker_command and not read_only
-            key = "W" if takes_over else "" if place.why_no_unlock(read_only) else "U"
-            line = lock_line(evidence, self._parts.clock(), width, key, facts)
+            key, word, _ = lock_step(session, read_only=self._parts.context.arming.read_only)
+            line = lock_line(evidence, self._parts.clock(), width, (key, word), facts)
         else:
             lead: Line = ((" ", ""),)
             if words := describe_server(session, self._parts.clock()):

@@ -15,6 +15,7 @@ from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 from engine.values import NamedTuple
 from tui.session.place_session import PlaceSession, describe_server, lease_workers
+from tui.text.lock import ALARMING_VERDICTS, is_freeable
 
 IDLE, NOT_COUNTED = "no task claimed", "reading ..."
 OTHER_WORKER = "another program works here"
@@ -30,6 +31,21 @@ def start_step(session: PlaceSession, *, read_only: bool) -> tuple[str, str]:
     if full := session.full_disk:
         return "", f"make room on {safe_line(full.target.name)}, then W starts a worker"
     return "W", f"starts a worker: {NO_WORKER}"
+
+
+def lock_step(session: PlaceSession, *, read_only: bool) -> tuple[str, str, str]:
+    """The key of the next step for an alarming lock, a word for it, and what it does. A worker
+    takes over a stale lock, so one is started; on a full disk, without a key, once there is room.
+    Without a word the third text says why the lock cannot be freed; "" for any other lock."""
+    evidence, refusal = session.readings.lock, session.place.why_no_unlock(read_only)
+    key, does = start_step(session, read_only=read_only)
+    if evidence is not None and evidence.verdict is Verdict.STALE and does != NO_WORKER:
+        return key, "start worker" if key else "make room", does
+    if refusal or evidence is None or evidence.verdict not in ALARMING_VERDICTS:
+        return "", "", refusal
+    if is_freeable(evidence):
+        return "U", "unlock", "shows the evidence and frees the lock"
+    return "U", "why", "shows the evidence and why it stays"
 
 
 def room_step(full: Alert, *, can_start: bool, read_only: bool) -> tuple[str, str, str]:

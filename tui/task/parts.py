@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 from engine.index import filter_language
 from engine.index.schema import Query
 from engine.logs.log_line import LogLine
-from engine.model import STALLED_KEY, State, Task
+from engine.model import STALLED_KEY, State, Task, Verdict
 from engine.monitor.recurrence import StillHappens
 from engine.operations.execute import Report
 from engine.operations.notes import notes_of
@@ -419,8 +419,8 @@ class TaskParts:
         place, is_pending = self.session.place, task.state is State.PENDING
         lock, read_only = self.session.readings.lock, self.context.arming.read_only
         is_due = is_pending and (task.due or 0.0) <= self.context.clock()
-        can_start = bool(place.worker_command) and not read_only
-        if is_pending and self.session.lacks_worker and can_start:
+        waits = bool(lock and lock.verdict is Verdict.STALE) or self.session.lacks_worker
+        if is_pending and waits and place.worker_command and not read_only:
             full = self.session.full_disk
             does = f"make room on {full.target.name} first" if full else "W there starts one"
             return "3", f"opens the workers: {does}"

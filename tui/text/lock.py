@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.model import (
-    LockEvidence,
-    Verdict,
-)
+from engine.model import LockEvidence, Verdict
 from engine.text.safe import safe_line
 from tui.text.frames import NARROW_COLUMNS
 from tui.text.lines import UNKNOWN_RUN, Line, StyleName, fact_line, join_ends, width_of
@@ -49,15 +46,18 @@ def lock_part(evidence: LockEvidence | None, now: float) -> Line:
 
 
 def lock_line(
-    evidence: LockEvidence | None, now: float, width: int, key: str = "", more: Sequence[Line] = ()
+    evidence: LockEvidence | None,
+    now: float,
+    width: int,
+    step: tuple[str, str] = ("", ""),
+    more: Sequence[Line] = (),
 ) -> Line:
-    """The lock, then the parts of `more` that fit; for an alarming verdict the key to press."""
+    """The lock, then the parts of `more` that fit, and the key of the next step with its word."""
     lead: Line = ((" ", ""), *lock_part(evidence, now))
-    alarms = evidence is not None and evidence.verdict in ALARMING_VERDICTS
-    if evidence is None or not alarms or not key:
+    key, word = step
+    if not key:
         return fact_line([lead, *more], width)
-    what = "start worker" if key == "W" else "unlock" if is_freeable(evidence) else "why"
-    right: Line = ((f" {key}", "key"), (f" {what} " if width >= NARROW_COLUMNS else " ", ""))
+    right: Line = ((f" {key}", "key"), (f" {word} " if width >= NARROW_COLUMNS else " ", ""))
     room = width - width_of(right) - 1
     return join_ends(fact_line([lead, *more], room), right, width)
 

@@ -18,10 +18,12 @@ from engine.index.age_table import AgeRow, Ages
 from engine.index.backlog import BacklogSummary
 from engine.locks import queue_lock
 from engine.locks.queue_lock import PidLock
+from engine.model import LockEvidence, Verdict
 from tests.console_operator import ConsoleOperator, an_operator, words
 from tests.console_places import (
     NOW,
     Clock,
+    a_full_disk,
     a_memory,
     a_place,
     a_stuck_lock,
@@ -29,7 +31,7 @@ from tests.console_places import (
     make_spool,
     some_tasks,
 )
-from tests.engine.monitor.test_alerts import a_stale_lock, write_task
+from tests.engine.monitor.test_alerts import a_stale_lock, write_metrics, write_task
 from tests.lock_processes import later
 from tests.tables import each
 from tests.tui.asked_screen import AskedRowsScreen
@@ -44,6 +46,7 @@ from tui.screens.key_rows import absent_actions, hints_of, press
 from tui.screens.rows_parts import ROW_HAS_LEFT, RowCursor
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
+from tui.session.worker_rows import lock_step
 from tui.text import keys
 
 RED = "\x1b[31mred"
@@ -114,22 +117,61 @@ async def test_a_line_for_each_lock(roots: list[Path]) -> None:
         await operator.until(lambda: "STALE" in cells(operator, "second"))
 
 
-async def test_a_stale_lock_has_one_next_step_on_all_screens(roots: list[Path]) -> None:
-    """The next worker takes it over, so W comes first: for its alert, on its list and beside its
-    tasks; U is named as the way without a worker."""
+@pytest.mark.parametrize(("ran", "full", "worker", "list_step", "key", "alert"), [
+    (None, False, ("true",), "W starts a worker: no worker running", "W start worker", None),
+    (5, False, ("true",), "W starts a worker: no worker running", "W start worker", None),
+    (5, True, ("true",), "make room on /srv, then W starts a worker", "", "make room"),
+    (5, False, (), "U shows the evidence and frees the lock", "U unlock", None),
+])  # fmt: skip
+async def test_a_stale_lock_has_one_next_step_on_all_screens(
+    roots: list[Path],
+    ran: float | None,
+    full: bool,
+    worker: tuple[str, ...],
+    list_step: str,
+    key: str,
+    alert: str | None,
+) -> None:
+    """The next worker takes it over, so W comes first, also just after a run and, once there is
+    room, on a full disk; without a worker to start it is U. Its alert, its list, its plan and the
+    lines beside its tasks name the same."""
     root = roots[0]
     write_task(root, "pending", 1, age=90)
     a_stale_lock(root)
-    place = disk_place(root, clock=time.time)
-    place = place._replace(recovery_command=("true",), worker_command=("true",))
-    worker = "W starts a worker: no worker running"
+    if ran is not None:
+        await asyncio.to_thread(write_metrics, root, 0, age=ran)
+    place = disk_place(root, clock=time.time)._replace(disks=lambda: (a_full_disk(),) * full)
+    place = place._replace(recovery_command=("true",), worker_command=worker)
     async with an_operator(place, clock=time.time, first=keys.LOCKS, size=(120, 40)) as operator:
-        await operator.sees("STALE", "next worker takes it over; without one: U frees it")
-        await operator.sees(f"next {worker}")
+        await operator.sees("STALE", "can be freed without a worker", f"next {list_step}")
         assert "nothing to free" not in operator.text
-        await operator.step("U !", LockScreen, f"next {worker}", "take over the lock")
-        await operator.step("escape 2", "next W starts a worker", "W start worker")
-        await operator.step("1", "stale lock: PID", "W start worker")
+        if worker:
+            await operator.step("U !", LockScreen, f"next {list_step}", "take over the lock")
+            assert "W worker" in operator.line("hints")
+            await operator.step("escape")
+        await operator.step("2", "make room, then W" if full else f"next {list_step}", key)
+        assert "U unlock" in operator.line("lock") or worker
+        await operator.step("1", "stale lock: PID", alert or key)
+
+
+@pytest.mark.parametrize(("lock", "read_only", "step"), [
+    (a_stuck_lock(), False, ("U", "unlock", "shows the evidence and frees the lock")),
+    (a_stuck_lock(), True, ("", "", "read only: locks cannot be freed here")),
+    (a_stuck_lock()._replace(signal_refusal="x"), False,
+     ("U", "why", "shows the evidence and why it stays")),
+    (a_stuck_lock()._replace(verdict=Verdict.STALE), True,
+     ("", "", "read only: locks cannot be freed here")),
+    (a_stuck_lock()._replace(verdict=Verdict.FREE), False, ("", "", "")),
+])  # fmt: skip
+async def test_the_step_of_a_lock(
+    lock: LockEvidence, read_only: bool, step: tuple[str, str, str]
+) -> None:
+    """U is the key where a plan or its doubts can be seen; a console that only reads says so."""
+    place = a_place(a_memory([]), lock=lambda: lock, recovery_command=("true",))
+    async with an_operator(place._replace(worker_command=("true",))) as operator:
+        (session,) = operator.console.sessions
+        await operator.until(lambda: session.readings.lock == lock)
+        assert lock_step(session, read_only=read_only) == step
 
 
 async def test_a_tall_screen_has_the_whole_reason_in_the_row(roots: list[Path]) -> None:
@@ -207,12 +249,9 @@ def test_the_steps_are_shown_unless_the_holder_is_in_doubt() -> None:
     """A proven holder has the steps that end it; one in doubt has the reason."""
     lock = PlaceLock(1, "a", a_stuck_lock(), BacklogSummary(NOW - 60, 0, None))
     assert "SIGTERM PID 4711" in words(view.detail_lines(lock, None, NOW, 80))
-    assert view.next_step(lock, "") == ("U", "shows the evidence and frees the lock")
-    assert view.next_step(lock, "read only") == ("", "read only")
     reason = "it was taken on the host mx2"
     lock = PlaceLock(1, "a", a_stuck_lock()._replace(signal_refusal=reason))
     text = words(view.detail_lines(lock, None, NOW, 80))
-    assert view.next_step(lock, "")[1].endswith("why it stays")
     assert f"no process is signalled: {reason}" in " ".join(text.split())
     assert "SIGTERM" not in text and "ps -o pid,user,lstart,args -p 4711" in text
 

@@ -923,7 +923,8 @@ def test_the_most_urgent_alert_is_first() -> None:
     stuck = Alert(Level.CRIT, AlertKind.STUCK, "stuck lock", NOW, Goal(b, Where.LOCK))
     problems = Alert(Level.WARN, AlertKind.PROBLEMS, "1 problem", None, Goal(b, Where.PROBLEMS))
     alerts = alert_view.sort_alerts([problems, dead, stuck])
-    offered = partial(alert_view.next_step, can_start=True, can_unlock=True, read_only=False)
+    unlock = "U", "unlock", "frees the lock"
+    offered = partial(alert_view.next_step, lock_step=unlock, can_start=True, read_only=False)
     first, *_ = alert_view.alert_lines(alerts, {a: "a", b: "b"}, 60, [*map(offered, alerts)])
     assert alerts == (stuck, dead, problems)
     assert words([first]).split() == ["CRIT", "b", "stuck", "lock", "U", "unlock"]

@@ -84,7 +84,7 @@ async def _summarize_lock(session: PlaceSession) -> LockSummary:
         kinds = None  # shown by the exit code and by question marks
     command = session.place.command if session.place.recovery_command else ()
     report = None if session.place.lock is None else await _examined(session)
-    return LockSummary(view.place_lock(session), kinds, command, report)
+    return LockSummary(view.place_lock(session, read_only=False), kinds, command, report)
 
 
 async def _examined(session: PlaceSession) -> LockReport:
