@@ -102,8 +102,11 @@ class _Bins:
 
     def __init__(self) -> None:
         self._bins: dict[int, DeliveryCounts] = {}
+        self.first_failures: deque[float] = deque(maxlen=120)  # of each minute
 
     def add(self, when: float, tally: DeliveryCounts) -> None:
+        if tally.failed and when // 60 > (self.first_failures or [0.0])[-1] // 60:
+            self.first_failures.append(when)
         at = int(when // _BIN)
         self._bins[at] = _sum(self._bins.get(at, DeliveryCounts()), tally)
         if len(self._bins) > 2 * HOUR_SECONDS / _BIN:
@@ -396,6 +399,7 @@ class TransportMonitor:
             last_failure=max(transport.last_failure or 0.0, counted) or None,
             last_refused=transport.last_refused,
             minutes=tuple(self._minutes(transport, now)) if transport.spoken else (),
+            first_failures=(*transport.bins.first_failures,),
             failures=merge_failures([*transport.failures][::-1], self._records.get(name, ())),
         )
 

@@ -115,10 +115,9 @@ class _ErrorCounts(NamedTuple):
     def needed(self) -> int:
         """Successes since it was last seen that are needed for a "no"."""
         share = self.failed / self.ended if self.failed else ASSUMED_FAILURE_RATE
-        return math.ceil(
-            RULE_OF_THREE
-            / (share if self.ended >= MIN_ENDED_TASKS else min(share, ASSUMED_FAILURE_RATE))
-        )
+        if self.ended < MIN_ENDED_TASKS:
+            share = min(share, ASSUMED_FAILURE_RATE)
+        return math.ceil(RULE_OF_THREE / share)
 
 
 def check_recurrences(

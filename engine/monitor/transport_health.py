@@ -57,8 +57,7 @@ class Health(StrEnum):
 
 
 MIN_JUDGED_ATTEMPTS = 5
-"""A transport is not called failing before so many attempts have ended: one bad mail in one proves
-nothing."""
+"""Attempts that must have ended to call a transport failing: one bad mail in one proves nothing."""
 
 
 class DeliveryCounts(NamedTuple):
@@ -97,8 +96,7 @@ class CountWindow(NamedTuple):
     """Median and 95th percentile of the seconds from attempt to success, from the log; None if not
     known."""
     known_seconds: float | None = None
-    """Seconds of it that are counted: those since the log began, or all; None: all, as far as the
-    counts show."""
+    """Seconds of it that are counted: all, or those since the log began; None: all, it seems."""
 
     @property
     def rate(self) -> float | None:
@@ -108,8 +106,7 @@ class CountWindow(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """Share of the ended attempts that failed for another reason than a bad address; None if
-        none ended."""
+        """Share of the ended attempts that failed, without bad addresses; None if none ended."""
         if self.tally is None or not self.tally.ended:
             return None
         return self.tally.failed / self.tally.ended
@@ -169,11 +166,12 @@ class TransportHealth(NamedTuple):
     """Time of the last bad address in the log, epoch seconds UTC; None if it has none."""
     minutes: tuple[DeliveryCounts | None, ...] = ()
     """Counts of each minute of the last hour, the latest last; None if not known."""
+    first_failures: tuple[float, ...] = ()
+    """Time of the first failure of each minute in the log, bad addresses omitted."""
     failures: tuple[Failure, ...] = ()
     """Single failures, the latest first, as many as are kept."""
     settled: bool = False
-    """True if its failures need no alert: a transport is available again, or an operator suspended
-    it."""
+    """True if its failures need no alert: a transport can be used again, or it is suspended."""
     suspended: bool = False
     """True if an operator suspended it; its figures still count mail sent by it."""
 
@@ -193,9 +191,10 @@ class TransportHealth(NamedTuple):
         return next((w for w in self.windows[TEN_MINUTES:] if _is_proof(w, limit)), None)
 
     def failing_since(self, now: float, limit: float) -> float | None:
-        """Since when it is failing, epoch seconds UTC: the last success if none followed it; else
-        the first failure of the minute since which a share of `limit` failed in each ten minutes.
-        None: it may have begun before all that is known of the minutes."""
+        """Since when it is failing, epoch seconds UTC. If all attempts failed, since the last
+        success. Else go back minute by minute, as long as a share of `limit` failed in the ten
+        minutes that end there: since the first failure from the earliest of these minutes on. None
+        if a minute on the way is not known, or the latest ten minutes are below the limit."""
         judged, first = self.judged, None
         if judged is not None and judged.share == 1.0:
             return self.last_success
@@ -204,9 +203,9 @@ class TransportHealth(NamedTuple):
             ended, failed = sum(each.ended for each in window), sum(each.failed for each in window)
             if len(window) < SHARE_MINUTES:
                 return None
-            if first is not None and (not ended or failed < limit * ended):
-                times = (failure.when or 0.0 for failure in self.failures)
-                return min((when for when in times if first <= when < first + 60), default=first)
+            if failed < limit * ended or (first is not None and not ended):
+                times = (when for when in self.first_failures if first is None or when >= first)
+                return None if first is None else min(times, default=first)
             if ended:
                 first = 60.0 * (now // 60 - len(self.minutes) + end)
         return None
@@ -267,8 +266,7 @@ class MailHealth(NamedTuple):
     """Number of further transports in the metrics."""
     sources: tuple[SourceReport, ...] = ()
     backlog: MailBacklog | str | None = None
-    """Backlog of its mail spool; the reason if that is not known; None if there is no mail spool.
-    """
+    """Backlog of its mail spool, or the reason if that is not known; None without a mail spool."""
 
     @property
     def is_reading(self) -> bool:
@@ -355,8 +353,7 @@ class MailRoutes(NamedTuple):
 
     @property
     def is_waiting(self) -> bool:
-        """True if mail waits because of an operator: a transport is suspended, and no other can be
-        used."""
+        """True if mail waits as an operator suspended a transport, and no other can be used."""
         sends = bool(self.selected) or self.by_handler
         return bool(self.stopped) and not sends and not self.unknown
 

@@ -69,7 +69,7 @@ def dialog_lines(label: str, text: str, style: str, width: int) -> list[Line]:
     return labelled_lines(label, text, style, width, DIALOG_LABEL_CELLS)
 
 
-NO_SUCCESS, NO_START = "? no success known", "? may be before the last hour, or not in the log"
+NO_SUCCESS, NO_START = "? no success known", "? not known from the log of the last hour"
 """Why it is not known since when a transport fails, if all its attempts failed, or some."""
 
 

@@ -10,7 +10,12 @@ import pytest
 from engine.logs.log_line import parse_log_line
 from engine.logs.task_events import NO_TRANSPORT
 from engine.monitor import prometheus
-from engine.monitor.mail_monitor import MAX_ERROR_PATTERNS, TransportMonitor, parse_mail_event
+from engine.monitor.mail_monitor import (
+    MAX_ERROR_PATTERNS,
+    MAX_FAILURES,
+    TransportMonitor,
+    parse_mail_event,
+)
 from engine.monitor.metrics_check import MetricsReading
 from engine.monitor.transport_health import (
     MAX_TRANSPORTS,
@@ -19,7 +24,6 @@ from engine.monitor.transport_health import (
     WINDOWS,
     CountWindow,
     DeliveryCounts,
-    Failure,
     Health,
     MailHealth,
     MailRoutes,
@@ -312,6 +316,7 @@ TEN_SENT, TEN_QUIET = SENT * SHARE_MINUTES, QUIET * SHARE_MINUTES
     ([*TEN_SENT, *LOST * 8], 0.5, 3),
     ([*LOST * 9, *TEN_SENT, *LOST * 8], 0.5, 3),  # it was not failing in between
     ([*TEN_SENT, *LOST * 8, *TEN_QUIET, *QUIET], 0.5, 14),  # by its hour
+    ([*TEN_SENT, *LOST * 8, *TEN_SENT, *SENT], 0.5, None),  # below the limit by whole minutes
     ([None, *LOST * 20], 0.5, None),
     ([*LOST * 60], 0.5, None),
     ([None, *LOST], 1.0, 7),  # then it is the last success
@@ -330,8 +335,21 @@ def test_since_when_a_transport_fails(
     since = health.failing_since(now, 0.5)
     assert (None if since is None else now // 60 - since // 60) == ago
     if since is not None and share < 1:
-        failures = tuple(Failure(since + s, "421") for s in (80.0, 40.0, 13.0, -9.0))
-        assert health._replace(failures=failures).failing_since(now, 0.5) == since + 13
+        times = tuple(since + seconds for seconds in (-9.0, 13.0, 80.0))
+        assert health._replace(first_failures=times).failing_since(now, 0.5) == since + 13
+
+
+def test_the_start_is_that_of_the_first_of_many_failures(mail_files: MailFiles) -> None:
+    """Also where more failed since than are kept one by one, and an address was bad before."""
+    sent_before = [
+        attempt(3600) + sent(3599),
+        *(attempt(900 - n) + sent(899 - n) for n in range(5)),
+    ]
+    mail_files.say(*sent_before, given_up(290, "550 5.1.1 user unknown"))
+    lost = [attempt(280 - n) + given_up(279 - n, "421 later") for n in range(2 * MAX_FAILURES)]
+    mail_files.say(*lost)
+    health = mail_files.one()
+    assert health.failing_since(NOW, 0.5) == NOW - 279
 
 
 def test_a_line_says_what_it_says() -> None:
