@@ -176,11 +176,13 @@ def detail_lines(
     rows.append(("last failed", (failed, "")))
     rows += _task_rows(tasks, tasks_unknown, now)
     prints = dict(fingerprints(destination))
-    for number, (label, digits) in enumerate(prints.items(), 1):
-        copies = ["", " (y copies it)", " (y copies both)"][len(prints) * (number == len(prints))]
-        is_whole = has_full_keys or digits.startswith(UNKNOWN)
-        short = f"{digits[:SHOWN_DIGITS]}...{copies}"
-        rows.append((label, (digits if is_whole else short, "muted")))
+    cut = [label for label, digits in prints.items() if not digits.startswith(UNKNOWN)]
+    cut = [] if has_full_keys else cut
+    for label, digits in prints.items():
+        short = f"{digits[:SHOWN_DIGITS]}..."
+        if label in cut[-1:]:
+            short += " (y copies both)" if len(cut) > 1 else " (y copies it)"
+        rows.append((label, (short if label in cut else digits, "muted")))
     facts = [(label, safe_line(text)) for label, (text, _) in rows]
     return fact_lines(facts, width, LABEL_CELLS, {label: r[1] for label, r in rows if r[1]})
 

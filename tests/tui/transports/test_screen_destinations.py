@@ -338,6 +338,21 @@ def test_the_reason_of_a_destination_is_whole(width: int) -> None:
     assert "(in 2s)" in text_of(detail_lines(listed[0], "", NOW, width))
 
 
+@each(("second", "shown"), [
+    (KEY, [("signing key", ""), ("encryption", " (y copies both)")]),
+    ("no base64!", [("signing key", " (y copies it)")]),
+    ("", [("signing key", " (y copies it)")]),
+])  # fmt: skip
+def test_a_cut_key_names_the_key_that_copies_it(second: str, shown: list[tuple[str, str]]) -> None:
+    """Once, behind the last key that is cut; what is wrong with another one is whole."""
+    keyed = Destination(FINE, extra={"publicKey": KEY, "encryptionPublicKey": second})
+    one = SeenDestination(keyed, NO_TASKS, DestinationState.OK)
+    lines = text_of(detail_lines(one, "", NOW, 80, has_full_keys=False)).splitlines()
+    cut = [line.strip() for line in lines if f"{SHA[:16]}..." in line]
+    assert cut == [f"{label:<12} {SHA[:16]}...{hint}" for label, hint in shown]
+    assert ("not a key in base64" in str(lines)) == (second == "no base64!")
+
+
 def test_tasks_that_name_no_destination_are_unknown() -> None:
     """A format whose tasks name none says so, instead of 0 tasks."""
     one = SeenDestination(Destination(FINE), NO_TASKS, DestinationState.OK)
