@@ -316,7 +316,7 @@ def _evidence(
     if not tally.has_data:
         yield NO_LOG
     kinds = safe_line(" or ".join(cluster.kinds))
-    unit = "mail" if cluster.kinds == (MAIL_KIND,) else "task"  # some mails have no task
+    unit = "task" if {*(cluster.kinds or ("any",))} - {MAIL_KIND, "mail"} else "mail"
     if tally.last is None:
         yield "neither a log nor the spool records when it was last seen"
     else:
@@ -339,7 +339,7 @@ def _evidence(
     if tally.failed and tally.ended:
         ended = format_count(tally.ended, unit)
         to = " to its destinations" if cluster.destinations else ""
-        yield f"in the logs, first to last: {tally.failed:,} of {ended}{to} failed with it"
+        yield f"from its first to its last failure: {tally.failed:,} of {ended}{to} failed with it"
     if answer is not StillHappens.NO and tally.succeeded:
         words = f"{tally.succeeded:,} of {tally.needed:,} successes needed"
         yield f"not sure yet: {words}" if answer is StillHappens.UNKNOWN else f"{words} for a no"

@@ -107,7 +107,7 @@ def about_lines(
         at = transport.last_refused
         last = "" if at is None else f", last {format_time_with_age(at, now).partition(' (')[0]}"
         words = f"{judged.tally.refused:,} bad address{many} in {judged.name}{last}"
-        rows.append(("BAD", (f"{words}, not FAILED", "")))
+        rows.append(("BAD", (f"{words}, not counted in FAILED", "")))
     never = transport.totals is not None and not transport.totals.success
     unknown: Run = ("? not in log or metrics", "unknown")
     for name, when, otherwise in (

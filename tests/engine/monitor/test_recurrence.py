@@ -74,7 +74,7 @@ REFUSED = "MAIL_SEND_RESULT task_id=inline status=failed transport=curl retries=
 REFUSED += f"last_error={LATER}"
 NONE_TOLD = "no log records how such tasks ended"
 UNSEEN = "neither a log nor the spool"
-LASTED = "in the logs, first to last:"
+LASTED = "from its first to its last failure:"
 SEEN_40 = "last seen 40m ago"
 NONE_ENDED = "no mail_send has ended since"
 OTHERWISE = failed(3, TWO, "550 5.1.1 user unknown")
@@ -120,45 +120,45 @@ CASES: list[tuple[Errors, list[LogLine], str, str]] = [
      f"{SEEN_40} | 2 mails failed with another error since | {LASTED} 1 of 1"),
     # any kind counts where the cluster names none
     (Errors(kinds=()), [failed(40, ONE), *many(10, 1, "x")], "no (40m)",
-     "last | 10 new tasks succeeded | in the logs"),
+     "last | 10 new tasks succeeded | from its first"),
     # a mail that went another way says nothing of this one's way
     (Errors(), [*MAILED, *(line(n, SENT.format("postfix"), "mail.log") for n in range(9))], "?",
      f"{SEEN_40} | {NONE_ENDED} | {LASTED} 1 of 1"),
     (Errors(), [*MAILED, *(line(n, SENT.format("curl"), "mail.log") for n in range(10))],
-     "no (40m)", f"{SEEN_40} | 10 new mail_send succeeded since | in the logs"),
+     "no (40m)", f"{SEEN_40} | 10 new mail_send succeeded since | from its first"),
     # clocks
     (Errors(last=NOW + 3600), [failed(5, ONE), done(-90, TWO)], "yes",
-     f"last seen 5m ago | 1 mail failed | in the logs | {DATED}"),
+     f"last seen 5m ago | 1 mail failed | from its first | {DATED}"),
     (Errors(last=NOW + 3600), [], "?", f"no log records | neither | {DATED}"),
-    (Errors(), [failed(-0.5, ONE)], "yes", "last seen just now | 1 mail failed | in the logs"),
+    (Errors(), [failed(-0.5, ONE)], "yes", "last seen just now | 1 mail failed | from its first"),
     (Errors(last=NOW - 900), [LogLine(None, "", f"Task completed: {ONE} (mail_send)", "x")], "?",
      f"{NONE_TOLD} | last seen 15m ago"),
     # other numbers, hosts and ids in a log are the same error as the spool's
     (Errors(mark=pattern_name(fold_error("connect_timeout mx7.example.net 25"))),
      [failed(1, ONE, "connect_timeout mx31.example.org 587")], "yes",
-     "last seen 1m ago | 1 mail failed | in the logs"),
+     "last seen 1m ago | 1 mail failed | from its first"),
     # a mail without a task hides its domain in the log; it was sent the same way
     (Errors(kinds=(), destinations=("a.test",)),
      [failed(40, ONE), *(line(n / 9, SENT.format("curl"), "mail.log") for n in range(9, 19))],
-     "no (40m)", f"{SEEN_40} | 10 new tasks succeeded | in the logs"),
+     "no (40m)", f"{SEEN_40} | 10 new tasks succeeded | from its first"),
     # a mail that both logs saw sent counts once, by the transport that one of them names
     *((Errors(), [line(40, REFUSED.replace("inline", ONE), "mail.log"), failed(40, ONE),
        *(line(3, SENT.format("curl").replace("inline", id), "mail.log") for id in TEN[:number]),
        *(done(3, id) for id in TEN[:number])], words, f"{SEEN_40} | {evidence}")
       for number, words, evidence in (
-        (9, "?", "9 new mail_send succeeded since | in the logs | not sure yet"),
-        (10, "no (40m)", "10 new mail_send succeeded since | in the logs"))),
+        (9, "?", "9 new mail_send succeeded since | from its first | not sure yet"),
+        (10, "no (40m)", "10 new mail_send succeeded since | from its first"))),
     # and went another way, though the queue's log names none
     (Errors(), [*MAILED, *(line(3, SENT.format("postfix").replace("inline", id), "mail.log")
                            for id in TEN), *(done(3, id) for id in TEN)],
      "?", f"{SEEN_40} | {NONE_ENDED} | {LASTED} 1 of 1"),
     # what goes on now is not known any more once nothing has been heard of it for long
-    (Errors(), [failed(RECENT_SECONDS / 60, ONE)], "yes", "last seen 10m ago | in the logs"),
+    (Errors(), [failed(RECENT_SECONDS / 60, ONE)], "yes", "last seen 10m ago | from its first"),
     (Errors(), [failed(RECENT_SECONDS / 60 + 1, ONE)], "?",
-     f"last seen | {NONE_ENDED} | in the logs"),
+     f"last seen | {NONE_ENDED} | from its first"),
     # what a log says of a task is safe to show
     (Errors(kinds=(ESCAPED,)), [failed(40, ONE), failed(1, TWO, "boom", kind=ESCAPED)], "?",
-     f"{SEEN_40} | 1 task failed with another error since | in the logs"),
+     f"{SEEN_40} | 1 task failed with another error since | from its first"),
 ]  # fmt: skip
 
 
@@ -253,6 +253,11 @@ def test_a_number_counts_tasks_however_often_they_failed() -> None:
     (now,) = check_recurrences([cluster._replace(destinations=())], events, NOW)
     assert f"{LASTED} 2 of 3 tasks failed with it" in now.evidence
     assert "1 task failed with another error since" in now.evidence
+
+    sent = [failed(9, an_id("mail"), kind="mail"), failed(6, an_id("smtp"), kind="smtp")]
+    for kinds, words in ((("mail",), "2 mails"), (("mail", "smtp"), "2 tasks")):
+        (now,) = check_recurrences([Errors(kinds=kinds)], told(*sent), NOW)
+        assert f"{words} failed with it in 10m" in now.evidence
 
 
 def test_many_clusters_are_answered_at_once() -> None:

@@ -269,7 +269,7 @@ def test_the_errors_of_a_transport_come_before_its_counts() -> None:
     text = words(detail_lines.detail_lines(sick, MailHealth(), 0.5, NOW, 80)).splitlines()
     at = [next(n for n, line in enumerate(text) if word in line) for word in ("550 user", "OVER")]
     assert at == sorted(at)
-    bad = "   BAD         23 bad addresses in 10m, last 09:39:51Z, not FAILED"
+    bad = "   BAD         23 bad addresses in 10m, last 09:39:51Z, not counted in FAILED"
     assert any(line.startswith(bad) for line in text)
 
 
@@ -304,7 +304,7 @@ async def test_the_figures_and_use_of_a_transport_are_explained(mail: Mail) -> N
     transport that could be used, or one that is forced: both are said, not guessed."""
     mail.say(*[attempt(80, "curl") + given_up(79, "550 5.1.1 user unknown", "curl")] * 8)
     async with mail.screen(on="curl", size=(120, 40)) as operator:
-        await operator.sees("BAD 8 bad addresses in 10m, last 09:38:41Z, not FAILED")
+        await operator.sees("BAD 8 bad addresses in 10m, last 09:38:41Z, not counted in FAILED")
         await operator.sees("10m 13 0 8 5 38%")
         (row,) = [line for line in operator.text.splitlines() if " curl " in line and "%" in line]
         assert " 5 38% " in f"{' '.join(row.split())} "
