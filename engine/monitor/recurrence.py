@@ -316,7 +316,7 @@ def _evidence(
     if not tally.has_data:
         yield NO_LOG
     kinds = safe_line(" or ".join(cluster.kinds))
-    unit = "task" if {*(cluster.kinds or ("any",))} - {MAIL_KIND, "mail"} else "mail"
+    unit = "mail" if cluster.kinds and {*cluster.kinds} <= {MAIL_KIND, "mail"} else "task"
     if tally.last is None:
         yield "neither a log nor the spool records when it was last seen"
     else:

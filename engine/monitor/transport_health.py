@@ -96,7 +96,7 @@ class CountWindow(NamedTuple):
     """Median and 95th percentile of the seconds from attempt to success, from the log; None if not
     known."""
     known_seconds: float | None = None
-    """Seconds of it that are counted: all, or those since the log began; None: all, it seems."""
+    """Seconds of it that are counted: fewer if the log begins in it; None: taken to be all."""
 
     @property
     def rate(self) -> float | None:
@@ -353,7 +353,7 @@ class MailRoutes(NamedTuple):
 
     @property
     def is_waiting(self) -> bool:
-        """True if mail waits as an operator suspended a transport, and no other can be used."""
+        """True if an operator suspended a transport and no other can be used: mail waits."""
         sends = bool(self.selected) or self.by_handler
         return bool(self.stopped) and not sends and not self.unknown
 

@@ -84,8 +84,8 @@ PASSWORD_IN_ARGUMENTS = (
     "configuration file, then name it here without the password"
 )
 
-# argparse looks for a translation of each of its texts, which no system has: that loads locale and
-# takes 1.7 ms of each command. A Python without this name would go on doing so.
+# argparse searches a translation of each of its texts; none comes with Python. The search loads
+# locale and takes 1.7 ms of each command. If argparse renames `_`, it only searches again.
 argparse.__dict__["_"] = str
 
 GC_THRESHOLD = 20_000
