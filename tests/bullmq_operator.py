@@ -9,15 +9,19 @@ import os
 import random
 import sys
 import time
+from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import Any
 
 from engine.config.place_address import parse_address
+from engine.formats.bullmq.moves import MOVES_PER_PIPELINE
 from engine.formats.bullmq.place import parse_place
 from engine.formats.bullmq.store import BullmqStore
 from engine.model import Move, Outcome, State, Task
 from engine.operations import plans
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.run_plan import run_journaled_plan
+from engine.override import override
 from engine.verbs import VERBS
 
 USED = ("retry", "rerun", "rerun", "hold", "release", "release", "purge", "restore", "promote")
@@ -26,10 +30,16 @@ USED = ("retry", "rerun", "rerun", "hold", "release", "release", "purge", "resto
 class LoudStore(BullmqStore):
     """Says when it is about to send changes, and waits."""
 
-    def _apply(self, moves: list[Move]) -> list[Outcome]:
-        os.write(1, b"swap\n")
-        os.read(0, 1)
-        return super()._apply(moves)
+    @override
+    def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
+        outcomes = super().swap_all(moves)
+        for at in count():
+            if at % MOVES_PER_PIPELINE == 0:
+                os.write(1, b"swap\n")
+                os.read(0, 1)
+            if (outcome := next(outcomes, None)) is None:
+                return
+            yield outcome
 
 
 def act(store: LoudStore, journal: Journal, rng: random.Random) -> None:

@@ -123,10 +123,15 @@ def redis_server() -> Iterator[TestServer]:
 
 @pytest.fixture
 def redis_url(redis_server: TestServer) -> Iterator[str]:
-    """The address of an empty database, which is emptied again after the test."""
+    """The address of an empty database, which is emptied again after the test; root's commands keep
+    its logs in one folder, which goes too."""
     yield redis_server.place()
     with redis_server.client() as client:
         client.flushdb()
+    if redis_server.process is not None:  # one of our own, in a folder with a name of its own
+        from tests.redis_server import remove_places
+
+        remove_places(Path(redis_server.url).parent.name)
 
 
 @pytest.fixture(scope="session")

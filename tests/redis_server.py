@@ -105,10 +105,10 @@ def running_server(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            _remove_places(Path(own).name)
+            remove_places(Path(own).name)
 
 
-def _remove_places(part: str) -> None:
+def remove_places(part: str) -> None:
     """Remove what commands of root, in processes of their own, keep for places with this part in
     their addresses."""
     pattern = f"*-{re.sub(r'[^A-Za-z0-9.]+', '-', part).strip('-')}-*"
@@ -168,7 +168,7 @@ def running_sentinels() -> Iterator[SentinelGroup]:
         with log.open("wb") as output:
             words = [find_server(), str(path), "--sentinel"]
             process = subprocess.Popen(words, stdout=output, stderr=output)
-        stack.callback(_remove_places, f"127.0.0.1:{port}")
+        stack.callback(remove_places, f"127.0.0.1:{port}")
         sentinel = TestServer(f"redis+unix://{folder}/s", process)
         stack.callback(process.wait, 10)
         stack.callback(process.terminate)

@@ -94,7 +94,7 @@ LINES = {
     "engine.doctor": 250,
     "engine.formats": 400,
     "engine.formats.base": 2400,
-    "engine.formats.bullmq": 9200,
+    "engine.formats.bullmq": 9250,
     "engine.formats.exim": 2550,
     "engine.formats.kannader": 4450,
     "engine.formats.nftban": 6100,

@@ -97,7 +97,7 @@ def _our_text(name: str) -> str:
         return file.read()
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """Nothing is done while the server works."""
 
 
@@ -246,7 +246,7 @@ class Connection:
         except self._failures as error:
             raise self.explain(error, words) from error
 
-    def run(self, call: ScriptCall, meanwhile: Callable[[], object] = _nothing) -> Any:
+    def run(self, call: ScriptCall, meanwhile: Callable[[], object] = nothing) -> Any:
         """Run one script; `meanwhile` is called while the server works, and must not use the
         connection."""
         (answer,) = self.run_all([call], meanwhile)
@@ -255,7 +255,7 @@ class Connection:
         return answer
 
     def run_all(
-        self, calls: Sequence[ScriptCall], meanwhile: Callable[[], object] = _nothing
+        self, calls: Sequence[ScriptCall], meanwhile: Callable[[], object] = nothing
     ) -> list[Any]:
         """Run scripts in one pipeline; an answer, or a `StoreError`, for each."""
         answers = self._send_scripts([self._words(call, by_sha=True) for call in calls], meanwhile)
@@ -303,7 +303,7 @@ class Connection:
             raise self.explain(error) from error
 
     def _send_scripts(
-        self, commands: list[Sequence[Any]], meanwhile: Callable[[], object] = _nothing
+        self, commands: list[Sequence[Any]], meanwhile: Callable[[], object] = nothing
     ) -> list[Any]:
         """Like `_send`, without the layers of redis-py that convert answers of other commands: they
         take a third of the time of a call."""

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from itertools import groupby, islice
 from typing import Any
 
-from engine.formats.bullmq.connection import Connection, Denied, Script, ScriptCall, pack, script
+from engine.formats.bullmq.connection import (
+    Connection,
+    Denied,
+    Script,
+    ScriptCall,
+    nothing,
+    pack,
+    script,
+)
 from engine.formats.bullmq.image import LONG_FIELD_BYTES, JobImage, parse_image, to_bytes
 from engine.formats.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.formats.bullmq.place import RedisPlace, split_id, task_id
@@ -27,6 +35,9 @@ from engine.values import NamedTuple
 
 TYPE_CHECK_SECONDS = 1.0
 """Seconds between two checks of the types of a queue's keys."""
+
+MOVES_PER_PIPELINE = 100
+"""Changes that are sent at a time."""
 
 CHANGES_PER_CALL = 25
 """Jobs that one script changes at most: some 2 ms."""
@@ -158,6 +169,15 @@ class Change(NamedTuple):
     """What the script gets for this job besides what is common to all; see `guard.lua`."""
 
 
+class _Prepared(NamedTuple):
+    """Moves that are sent together."""
+
+    moves: Sequence[Move]
+    changes: Sequence[Change | StoreError]
+    """The change of each move, or why it is not allowed."""
+    now: float
+
+
 _keep = Action("keep", "removeJob")
 _return = Action("return", enters=True)
 _move = Action("move", enters=True)
@@ -258,30 +278,54 @@ class JobMoves:
         self._check_due: dict[str, float] = {}
         """When the types of a queue's keys are checked again, by the monotonic clock."""
 
-    def apply(self, edges: Edges, moves: list[Move], now: float) -> list[Outcome]:
+    def apply(self, edges: Edges, moves: Sequence[Move], now: float) -> list[Outcome]:
         """Make the moves that their edges allow in one pipeline; an outcome for each, in order."""
-        answers = self.apply_and_claim(edges, moves, now, [None] * len(moves))
-        return [outcome for outcome, _ in answers]
+        return [outcome for outcome, _ in self.apply_and_claim(edges, moves, now)]
+
+    def apply_all(
+        self, edges: Edges, moves: Iterable[Move], clock: Callable[[], float]
+    ) -> Iterator[list[Outcome]]:
+        """Like `apply` for any number of moves, `MOVES_PER_PIPELINE` in each pipeline; yield its
+        outcomes. The changes of the next one are made while the server works."""
+        waiting = iter(moves)
+
+        def prepare(some: list[Move]) -> _Prepared:
+            now = clock()
+            return _Prepared(some, [self._allowed_change(edges, move, now) for move in some], now)
+
+        prepared = prepare(list(islice(waiting, MOVES_PER_PIPELINE)))
+        while prepared.moves:
+            # Taken before the server works, as what makes the moves may ask it; prepared once.
+            following = cache(partial(prepare, list(islice(waiting, MOVES_PER_PIPELINE))))
+            answers = self._send(prepared, following)
+            yield [outcome for outcome, _ in answers]
+            prepared = following()
 
     def apply_and_claim(
         self,
         edges: Edges,
         moves: Sequence[Move],
         now: float,
-        claims: Sequence[Mapping[str, Any] | None],
+        claims: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> list[tuple[Outcome, Any]]:
         """Like `apply`; with the options of a claim for some moves, whose scripts also claim the
         next job of the queue, if they can. Each outcome is with the answer to its claim, or None.
         """
+        pairs = zip(moves, claims or [None] * len(moves), strict=True)
+        changes = [self._allowed_change(edges, move, now, claim) for move, claim in pairs]
+        return self._send(_Prepared(moves, changes, now))
+
+    def _send(
+        self, prepared: _Prepared, meanwhile: Callable[[], object] = nothing
+    ) -> list[tuple[Outcome, Any]]:
+        """Make changes; an outcome for each move, in order, and the answer to its claim."""
+        moves, changes, now = prepared
         try:
             self._check_keys(moves)
         except (Unavailable, Unsupported) as error:
             return [(Outcome(move, error=error), None) for move in moves]
-        changes = [
-            self._allowed_change(edges, move, now, claim)
-            for move, claim in zip(moves, claims, strict=True)
-        ]
-        answers = iter(self._run([each for each in changes if isinstance(each, Change)], now))
+        allowed = [change for change in changes if isinstance(change, Change)]
+        answers = iter(self._run(allowed, now, meanwhile))
         outcomes = []
         for move, change in zip(moves, changes, strict=True):
             answer = next(answers) if isinstance(change, Change) else change
@@ -295,10 +339,13 @@ class JobMoves:
             return [(one._replace(error=one.error or error), None) for one, _ in outcomes]
         return [(o if o.error else o._replace(note=note), claimed) for o, claimed in outcomes]
 
-    def _run(self, changes: Sequence[Change], now: float) -> list[Any]:
+    def _run(
+        self, changes: Sequence[Change], now: float, meanwhile: Callable[[], object] = nothing
+    ) -> list[Any]:
         """Send changes in pipelines of scripts, each for many jobs; the answer to each, in order.
 
-        A script that has cost much ends early: its other jobs are sent again.
+        A script that has cost much ends early: its other jobs are sent again. `meanwhile` is called
+        once, and must not use the connection.
         """
         answers: list[Any] = [None] * len(changes)
         waiting = list(range(len(changes)))
@@ -309,9 +356,10 @@ class JobMoves:
                     lots.append(lot)
             calls = [self._call([changes[at] for at in lot], now) for lot in lots]
             try:
-                lot_answers = self._connection.run_all(calls)
+                lot_answers = self._connection.run_all(calls, meanwhile)
             except Unavailable as error:
                 lot_answers = [error] * len(calls)
+            meanwhile = nothing
             waiting = []
             for lot, those in zip(lots, lot_answers, strict=True):
                 if isinstance(those, StoreError):
@@ -366,7 +414,7 @@ class JobMoves:
         self._check_due |= dict.fromkeys(unchecked, moment + TYPE_CHECK_SECONDS)
 
     def _allowed_change(
-        self, edges: Edges, move: Move, now: float, claim: Mapping[str, Any] | None
+        self, edges: Edges, move: Move, now: float, claim: Mapping[str, Any] | None = None
     ) -> Change | StoreError:
         try:
             require_edge(edges, move.old, move.new, now, whole=bool(move.image))

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 from engine.formats.bullmq import image
-from engine.formats.bullmq.connection import Connection, ScriptCall, script
+from engine.formats.bullmq.connection import Connection, ScriptCall, nothing, script
 from engine.formats.bullmq.place import OUR_PREFIX, RedisPlace, split_id, task_id
 from engine.formats.bullmq.row import PLACES, STATES, SeenJob, place_of, read_jobs
 from engine.model import Part, Problem, Relative, Relatives, State, Task
@@ -81,16 +81,21 @@ class JobReader:
             yield image.make_image(task.id, answer[1], fields), fields
 
     def _answers(
-        self, queue: str, ids_and_places: Sequence[tuple[str, str]], longest: int = sys.maxsize
+        self,
+        queue: str,
+        ids_and_places: Sequence[tuple[str, str]],
+        longest: int = sys.maxsize,
+        meanwhile: Callable[[], object] = nothing,
     ) -> Iterator[list[Any]]:
-        """The answer of `job.lua` for each id and place, in order."""
+        """The answer of `job.lua` for each id and place, in order. `meanwhile` is called while the
+        server works on the next of them, and must not use the connection."""
         base = [self._place.base(queue), self._place.kept_prefix(queue), EFFORT_PER_CALL, longest]
         done = 0
         while done < len(ids_and_places):
             some = ids_and_places[done : done + JOBS_PER_CALL]
             words = [word for pair in some for word in pair]
             call = ScriptCall(script("job", reads_only=True), [], [*base, *words])
-            answers = self._connection.run(call)
+            answers = self._connection.run(call, meanwhile)
             done += len(answers)
             yield from answers
 
@@ -104,20 +109,40 @@ class JobReader:
         named = ((split_id(ident), rev) for ident, rev in ids_and_revisions)
         known = sorted((*parts, rev) for parts, rev in named if parts is not None)
         for queue, group in groupby(known, itemgetter(0)):
-            some, jobs = list(group), list[SeenJob]()
-            answers = self._answers(queue, [(job, place) for _, job, _ in some], LONGEST_KEPT_VALUE)
-            for (_, job, rev), answer in zip(some, answers, strict=True):
-                if not answer or answer[0] != rev:
-                    continue
-                _, was, flat, need, is_cut, score = answer
-                fields = _fields_of(flat)
-                more = {"was": was} if PLACES[place].is_ours else {need: True} if need else {}
-                jobs.append(SeenJob(job, place, score, rev, fields=fields, more=more))
-                if not is_cut:
-                    self._verified[task_id(queue, job), rev] = was, fields
-            for item in read_jobs(self._place, queue, jobs, now):
-                if isinstance(item, Task):
-                    yield item
+            yield from self._verify_in(queue, place, [(job, rev) for _, job, rev in group], now)
+
+    def _verify_in(
+        self, queue: str, place: str, jobs_and_revisions: Sequence[tuple[str, str]], now: float
+    ) -> list[Task]:
+        """The tasks of one queue; those of a page are made while the server reads the next one."""
+        tasks, answered = list[Task](), list[tuple[str, str, Any]]()
+
+        def make_tasks() -> None:
+            jobs = self._unchanged_jobs(queue, place, answered)
+            items = read_jobs(self._place, queue, jobs, now)
+            tasks.extend(item for item in items if isinstance(item, Task))
+            answered.clear()
+
+        words = [(job, place) for job, _ in jobs_and_revisions]
+        answers = self._answers(queue, words, LONGEST_KEPT_VALUE, make_tasks)
+        for (job, rev), answer in zip(jobs_and_revisions, answers, strict=True):
+            answered.append((job, rev, answer))
+        make_tasks()
+        return tasks
+
+    def _unchanged_jobs(
+        self, queue: str, place: str, answered: Iterable[tuple[str, str, Any]]
+    ) -> Iterator[SeenJob]:
+        """Of ids, revisions and answers of `job.lua`: the jobs that still have their revision."""
+        for job, rev, answer in answered:
+            if not answer or answer[0] != rev:
+                continue
+            _, was, flat, need, is_cut, score = answer
+            fields = _fields_of(flat)
+            more = {"was": was} if PLACES[place].is_ours else {need: True} if need else {}
+            yield SeenJob(job, place, score, rev, fields=fields, more=more)
+            if not is_cut:
+                self._verified[task_id(queue, job), rev] = was, fields
 
     def read_all(self, tasks: Iterable[Task]) -> Iterator[bytes | StoreError]:
         """Read the images of tasks, many in one script call."""

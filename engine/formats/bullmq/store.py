@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import islice
 
 from engine.formats.bullmq import controls
 from engine.formats.bullmq.change_feed import ChangeFeed, MarkerWatch
@@ -43,8 +42,6 @@ from engine.store import (
     refuse_all,
 )
 
-MOVES_PER_PIPELINE = 100
-"""Changes that are sent at a time."""
 RECONNECT_SECONDS = 1.0
 """Seconds until a worker tries to reach the server again: a restart takes a few."""
 _FINISHED = frozenset({State.DEAD, State.DONE, State.HELD, State.TRASH})
@@ -274,9 +271,9 @@ class BullmqStore(Store):
 
     @override
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
-        waiting = iter(moves)
-        while lot := list(islice(waiting, MOVES_PER_PIPELINE)):
-            yield from self._apply(lot)
+        for outcomes in self._moves.apply_all(self.edges, moves, self._clock):
+            self._note_queues(outcomes)
+            yield from outcomes
 
     def add_job(self, new: NewJob) -> Task:
         """Add a job, its queue too if it is new; return it as a pending task.
@@ -293,19 +290,19 @@ class BullmqStore(Store):
             task = self._moves.add_numbered(new.queue, task, image, now)
             self._queues.add({new.queue})
             return task
-        (outcome,) = self._apply([Move(None, task, image.encode())])
+        (outcome,) = self.swap_all([Move(None, task, image.encode())])
         if outcome.error is not None:
             raise outcome.error
         return task._replace(rev=outcome.rev)
 
-    def _apply(self, moves: list[Move]) -> list[Outcome]:
-        outcomes = self._moves.apply(self.edges, moves, self._clock())
-        for move in moves:
-            if move.old is not None and move.old.state is State.ACTIVE:
-                self._claims.end_rest(move.old.kind)
+    def _note_queues(self, outcomes: list[Outcome]) -> None:
+        """Note which queues moves may have given another job to claim, and which they have made."""
+        for outcome in outcomes:
+            old = outcome.move.old
+            if old is not None and old.state is State.ACTIVE:
+                self._claims.end_rest(old.kind)
         added = {o.move.new.kind for o in outcomes if not o.error and not o.move.old and o.move.new}
         self._queues.add(added)
-        return outcomes
 
     # ---- the queues as a whole
 

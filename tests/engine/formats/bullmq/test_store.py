@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from redis import Redis
 from engine import verbs
 from engine.formats.bullmq.controls import run_control
 from engine.formats.bullmq.image import NewJob, parse_image
-from engine.formats.bullmq.moves import bar_leaving, bar_locked
+from engine.formats.bullmq.moves import MOVES_PER_PIPELINE, bar_leaving, bar_locked
 from engine.formats.bullmq.place import DESTINATION_FIELDS, split_id, task_id
 from engine.formats.bullmq.reading import LONGEST_KEPT_VALUE
 from engine.formats.bullmq.store import BullmqStore
@@ -350,6 +350,23 @@ def test_a_script_that_cost_much_ends_early(client: Redis, store: BullmqStore) -
     assert [(one.move, one.error) for one in outcomes] == [(move, None) for move in moves]
     assert client.zcard("spooldeck:bull:mails:held") == 12
     assert client.info("commandstats")["cmdstat_evalsha"]["calls"] >= 4  # 3 jobs reach the limit
+
+
+def test_many_moves_have_an_outcome_each(client: Redis, store: BullmqStore) -> None:
+    """Moves of several pipelines, made one by one from what the server says meanwhile: each has its
+    outcome in order, also after a pipeline in which none is allowed."""
+    number = 2 * MOVES_PER_PIPELINE
+    tasks = [move.old for move in hold_failed(store, client, number) if move.old]
+    refused = [Move(task, verbs.with_state(task, State.ACTIVE)) for task in tasks]
+    asked = (found(store, task.id) for task in tasks)
+    held = (Move(task, verbs.hold(task, NOW)) for task in asked)
+    outcomes = list(store.swap_all(chain(refused, held)))
+    assert [str(each.error) for each in outcomes] == [
+        *["this store has no way from dead to active"] * number,
+        *["None"] * number,
+    ]
+    assert [each.move.old for each in outcomes] == tasks * 2
+    assert client.zcard("spooldeck:bull:mails:held") == number
 
 
 def test_an_error_of_one_job_does_not_hide_the_others(client: Redis, store: BullmqStore) -> None:
