@@ -89,7 +89,9 @@ class _ErrorCounts(NamedTuple):
     failed: int = 0
     """Those that failed with this error in the logs, however often."""
     ended: int = 0
-    """Those that ended between its first and last occurrence."""
+    """Those that ended between the times of `lasted`."""
+    lasted: tuple[float, ...] = ()
+    """When it was first and last seen, as far as the logs were read."""
     recent: int = 0
     """Those that failed with this error within `RECENT_SECONDS` seconds."""
     succeeded: int = 0
@@ -274,6 +276,7 @@ def _weighed(cluster: ErrorGroup, past: _PastErrors, now: float) -> _ErrorCounts
     others = past.badly(alike, before, last, cluster.mark) - failed_at.keys()
     return _ErrorCounts(
         last,
+        lasted=(first, last),
         failed=len(failed_at),
         ended=len(failed_at)
         + past.count_successes(alike, before, last)
@@ -308,22 +311,19 @@ def _evidence(
 ) -> Iterable[str]:
     for one in tally.unhealthy:
         failed = "" if one.last_failure is None else f", last {_ago(now - one.last_failure)}"
-        why = safe_line(one.reason or "unknown")
-        probes = format_count(one.probes, "probe")
-        yield f"{safe_line(one.origin)} is unhealthy: {why}, {probes}{failed}"
+        why = f"{safe_line(one.reason or 'unknown')}, {format_count(one.probes, 'probe')}"
+        yield f"{safe_line(one.origin)} is unhealthy: {why}{failed}"
     for one in tally.recovered:
         yield f"{safe_line(one.origin)} became healthy {_ago(now - (one.since or now))}"
     if not tally.has_data:
         yield NO_LOG
     kinds = safe_line(" or ".join(cluster.kinds))
     unit = "mail" if cluster.kinds and {*cluster.kinds} <= {MAIL_KIND, "mail"} else "task"
-    if tally.last is None:
-        yield "neither a log nor the spool records when it was last seen"
-    else:
-        yield f"last seen {_ago(now - tally.last)}"
+    never = "neither a log nor the spool records when it was last seen"
+    yield never if tally.last is None else f"last seen {_ago(now - tally.last)}"
     if tally.recent and answer is StillHappens.YES:
-        window = format_rough_duration(RECENT_SECONDS)
-        yield f"{format_count(tally.recent, unit)} failed with it in {window}"
+        failed = format_count(tally.recent, unit)
+        yield f"{failed} failed with it in {format_rough_duration(RECENT_SECONDS)}"
     if tally.succeeded:
         yield f"{tally.fresh:,} new {kinds or 'tasks'} succeeded since"
     if tally.elsewhere:
@@ -332,14 +332,14 @@ def _evidence(
         yield f"{format_count(tally.healed, unit)} with this error succeeded later"
     if tally.otherwise:
         yield f"{format_count(tally.otherwise, unit)} failed with another error since"
-    outcomes = tally.succeeded + tally.otherwise + tally.elsewhere
-    idle = tally.has_data and tally.last is not None and not outcomes
-    if idle and answer is not StillHappens.YES:
-        yield f"no {kinds or 'task'} has ended since"
+    has_outcome = tally.succeeded or tally.otherwise or tally.elsewhere or tally.last is None
+    if tally.has_data and not has_outcome and answer is not StillHappens.YES:
+        yield f"no task{f' of kind {kinds}' if kinds else ''} has ended since"
     if tally.failed and tally.ended:
         ended = format_count(tally.ended, unit)
         to = " to its destinations" if cluster.destinations else ""
-        yield f"from its first to its last failure: {tally.failed:,} of {ended}{to} failed with it"
+        lasted = " to ".join(dict.fromkeys(_ago(now - moment) for moment in tally.lasted))
+        yield f"{lasted}: {tally.failed:,} of {ended}{to} failed with it"
     if answer is not StillHappens.NO and tally.succeeded:
         words = f"{tally.succeeded:,} of {tally.needed:,} successes needed"
         yield f"not sure yet: {words}" if answer is StillHappens.UNKNOWN else f"{words} for a no"
