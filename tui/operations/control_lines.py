@@ -36,10 +36,8 @@ NO_CONTROLS = "this queue has no controls"
 
 def warning_lines(figures: WholeQueueFigures, width: int) -> list[Line]:
     """The queue's warnings, in full."""
-    lines: list[Line] = []
-    for warning in figures.warnings:
-        lines += folded_lines(warning, width, "warn", ((" ! ", "warn"),))
-    return lines
+    mark = ((" ! ", "warn"),)
+    return [line for each in figures.warnings for line in folded_lines(each, width, "warn", mark)]
 
 
 FACT_CELLS = 13
@@ -69,21 +67,23 @@ def pause_line(known_controls: Mapping[str, Control]) -> Line:
 
 def control_table(rows: Sequence[ControlRow], width: int) -> tuple[Line, list[tuple[str, Line]]]:
     """Titles and one line for each control and target; a refused one shows the reason. Without a
-    value there is no column for it."""
+    value there is no column for it; a value has its meaning if there is room, as in the details."""
 
     def name(row: ControlRow) -> Run:
         return safe_line(row.label), "muted" if row.control.refusal else "strong"
 
     def value(row: ControlRow) -> Run:
-        words, refused = controls.describe_value(row.control, row.control.now), row.control.refusal
-        return safe_line(words) if row.control.now else "-", "muted" if refused else ""
+        now, style = row.control.now or "-", "muted" if row.control.refusal else ""
+        words = controls.describe_value(row.control, row.control.now) or now
+        return safe_line(words if len(words) <= most else now), style
 
     def effect(row: ControlRow) -> Run:
         if refused := row.control.refusal:
             return f"refused: {safe_line(refused)}", "muted"
         return row.control.summary, ""
 
-    now = Column("VALUE", 5, value, most=max(MIN_VALUE_CELLS, width // 4)).measured(rows)
+    most = max(MIN_VALUE_CELLS, width // 5)
+    now = Column("VALUE", 5, value, most=most).measured(rows)
     longest = max((len(each.label) for each in rows), default=8)
     names = min(max(width // 3, width - now.width - EFFECT_CELLS), longest + 1)
     columns = [Column("CONTROL", names, name), Column("EFFECT", 0, effect, grows=REST)]

@@ -293,12 +293,18 @@ def test_controls_without_a_value_leave_the_line_to_their_effect() -> None:
     assert "VALUE" in words([head])
 
 
-def test_a_long_value_is_whole_where_the_screen_is_wide() -> None:
-    """VALUE is as wide as its content, up to a quarter of the screen."""
-    value = "off (agents are started)"
-    rows = control_rows({"freeze": Control("start no agents", now=value)})
-    for width, is_whole in ((80, False), (120, True), (200, True)):
-        assert (value in words([view.control_table(rows, width)[1][0][1]])) is is_whole
+def test_a_value_has_its_meaning_where_the_screen_is_wide() -> None:
+    """At 80 columns the effect has the room of a long one: the details have it."""
+    choices = (("off", "agents are started"), ("on", "no agent is started"))
+    freeze = Control("start no agents", now="off", choices=choices)
+    rows = control_rows({"freeze": freeze, "send": Control("let it send", now="1 (yes)")})
+    for width in (80, 120, 200):
+        listed = [words([line]).split("  ") for _, line in view.control_table(rows, width)[1]]
+        assert [[part.strip() for part in one if part][:2] for one in listed] == [
+            ["freeze", "off" if width == 80 else "off (agents are started)"],
+            ["send", "1 (yes)"],
+        ]
+    assert "off (agents are started)" in words(view.detail_lines("freeze", freeze, 80))
 
 
 def test_the_target_of_a_control_has_its_name() -> None:
