@@ -423,7 +423,7 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
     said = {str(ReplayOutcome.DELIVERED): "succeeded (log)"}
     outcomes = replay_results(operation).items()
     results = [f"{amount:,} {said.get(fate, fate)}" for fate, amount in outcomes]
-    new = [(n, describe_value(n, v)) for n, v in intent.values.items() if v != ""]
+    values = {n: v for n, v in intent.values.items() if v != "" and n != "control"}  # in `what`
     rows: list[Run] = [
         ("operation", operation.op),
         ("place", one.place),
@@ -434,7 +434,7 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
         ("reason", intent.reason),
         ("filter", intent.filter),
         ("scope", intent.scope),
-        ("new", ", ".join(f"{name} {value}" for name, value in new)),
+        ("new", ", ".join(f"{name} {describe_value(name, v)}" for name, v in values.items())),
         ("answer", controls.control_outcome(operation) or ""),
         ("pace", _pace_text(operation)),
         ("undoes", intent.undoes),

@@ -307,17 +307,17 @@ class OperationsParts(RowsParts):
         if self.listed and (why := self._error()):
             return ((f" ! {why}", "error"),)
         if selected is None:
-            longer = RANGES[-1][0]
             if self.range < len(RANGES) - 1:
-                return next_line("z", f"looks further back, up to {longer}", "", width)
+                return next_line("z", f"looks further back, up to {RANGES[-1][0]}", "", width)
             return next_line("2", "opens the tasks; changes are listed here", "", width)
         operation, listed = selected.operation, selected.listed
         if listed.switched and not is_read_only(self):
             name, key = safe_line(listed.switched), "S" if listed.suspended else "u"
             return next_line(key, f"plans to {listed.way_back} {name}", name, width)
         name = f"{operation_name(operation)} {view.short_name(operation.op)}"
+        record = "shows every task of it" if operation.planned else "shows its record"
         if is_read_only(self):
-            return next_line("Enter", "shows every task of it", name, width)
+            return next_line("Enter", record, name, width)
         if view.needs_decision(operation):
             open_tasks = format_count(operation.open_rows, "task")
             return next_line("R", f"resumes the other {open_tasks}; D abandons", name, width)
@@ -325,7 +325,7 @@ class OperationsParts(RowsParts):
         if is_final and operation.intent.verb == "retry" and (unsent := view.not_sent_text(listed)):
             return next_line("4", f"lists the dead tasks: {unsent}, R there sends", name, width)
         if operation.is_running or is_final or undo_plans.why_no_undo(operation):
-            return next_line("Enter", "shows every task of it", name, width)
+            return next_line("Enter", record, name, width)
         return next_line("u", "plans the undo; Enter shows every task", name, width)
 
     def copies(self) -> tuple[Copy, ...]:

@@ -242,8 +242,7 @@ def worker_values(row: WorkerRow, now: float) -> dict[str, object]:
 def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple[str, str]]:
     """Names and values about a worker, its task and its place; empty values are omitted."""
     task = next((task for task in session.active if task.id == row.task), None)
-    lock, latest = session.readings.lock, session.inspector.latest
-    backlog = session.backlog
+    lock, latest, backlog = session.readings.lock, session.inspector.latest, session.backlog
     due = UNKNOWN if backlog is None or backlog.due is None else f"{backlog.due:,}"
     oldest = None if backlog is None else backlog.oldest
     age = "" if oldest is None else f", oldest {format_minutes(now - oldest)}"
@@ -253,26 +252,27 @@ def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple
         ("place", row.place),
         ("server", row.note if row.is_server else ""),
         ("lock", "" if lock is None else f"{lock.verdict}: {lock.reason}"),
+    ]
+    if task is not None:
+        until = None if task.lease is None else task.lease.until
+        most, tries = session.place.max_attempts(task), task.attempts
+        attempt = UNKNOWN if tries is None else f"{tries + 1}" + (f" of {most}" if most else "")
+        rows += [
+            ("task", f"{task.id}  {task.description}"),
+            ("destination", task.destination),
+            ("attempt", attempt),
+            ("time limit", _limit_words(row)),
+            ("lease", f"until {format_time_with_age(until, now)}" if until else ""),
+            ("stalled?", task.extra.get(STALLED_KEY, "")),
+            ("last error", task.error),
+        ]
+    rows += [
         ("waiting", f"{waiting}, {due} due{age}"),
         ("worker", "" if session.worker.pid is None else f"PID {session.worker.pid} started here"),
         ("disk", _disk_words(session)),
         ("last", session.worker.last_end),
         ("owner", row.owner),
         ("connection", row.connection),
-    ]
-    if task is None:
-        return [(name, safe_line(text)) for name, text in rows if text]
-    until = None if task.lease is None else task.lease.until
-    most, tries = session.place.max_attempts(task), task.attempts
-    attempt = UNKNOWN if tries is None else f"{tries + 1}" + (f" of {most}" if most else "")
-    rows += [
-        ("task", f"{task.id}  {task.description}"),
-        ("destination", task.destination),
-        ("attempt", attempt),
-        ("time limit", _limit_words(row)),
-        ("lease", f"until {format_time_with_age(until, now)}" if until else ""),
-        ("stalled?", task.extra.get(STALLED_KEY, "")),
-        ("last error", task.error),
     ]
     return [(name, safe_line(text)) for name, text in rows if text]
 

@@ -71,12 +71,12 @@ LEAST_LINES = 3
 def share_lines(
     total: int, needed: Mapping[Pane, int], filler: Pane | None = None
 ) -> dict[Pane, int]:
-    """Share lines between panes: each gets at least 3, then one after the other a line more until
-    all have what they want; the filler, else the last one, gets the rest. Without room the last
-    ones get none."""
+    """Share lines between panes: each gets 3, if it needs as many, then one after the other a line
+    more until all have what they want; the filler, else the last one, gets the rest. Without room
+    the last ones get none."""
     names = [*needed][: total // LEAST_LINES]
-    lines = dict.fromkeys(needed, 0) | dict.fromkeys(names, LEAST_LINES)
-    free = total - LEAST_LINES * len(names)
+    lines = dict.fromkeys(needed, 0) | {n: min(LEAST_LINES, needed[n]) for n in names}
+    free = total - sum(lines.values())
     while free and (hungry := [name for name in names if lines[name] < needed[name]]):
         for name in hungry[:free]:
             lines[name] += 1

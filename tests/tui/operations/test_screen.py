@@ -540,6 +540,17 @@ async def test_a_suspension_is_resumed_from_its_operation(place: Place, tmp_path
         await operator.sees(*rows)
 
 
+async def test_an_operation_without_tasks_has_a_record(place: Place) -> None:
+    """Of the start of a worker there are no tasks to show, and its control is no new value."""
+    order = controls.Order(controls.START_WORKER_CONTROL, value="until it is stopped")
+    journal = Journal(kept(place).folder, place.root, lambda: NOW)
+    start = partial(controls.run_journaled_action, journal, Intent("", ANA), order)
+    await off(start, lambda _: "PID 12", lambda: NOW)
+    async with operations(place) as operator:
+        await operator.sees("next Enter shows its record", "new value until it is stopped")
+        await operator.step("enter", RecordScreen, "new value until it is stopped")
+
+
 async def test_a_key_asks_no_operation_that_is_listed(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -294,8 +294,9 @@ def _workers(queue: ShownQueue, now: float) -> Iterator[ConnectedWorker]:
 
 
 def _agent_words(one: AgentView, view: ThreadView, now: float) -> str:
-    """State, outstanding and unfed jobs, and since when it was hungry and fed."""
-    times, jobs = (one.hungry_at, one.fed_at), f"{one.outstanding} unanswered, {view.unfed} not fed"
+    """Outstanding and unfed jobs, since when it was hungry and fed, and its state."""
+    jobs = f"waits for {format_count(one.outstanding, 'answer')}" if one.outstanding else "waits"
+    times, jobs = (one.hungry_at, one.fed_at), jobs + f", {view.unfed} not fed" * bool(view.unfed)
     asked, fed = (
         "never" if at is None else f"{format_rough_duration(now - at)} ago" for at in times
     )

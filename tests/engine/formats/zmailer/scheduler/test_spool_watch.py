@@ -112,7 +112,7 @@ def test_a_running_scheduler_shows_agents_and_pending_reasons(running: Setup) ->
     assert dict(figures.rows)["scheduler"].endswith("the original one")
     assert dict(figures.rows)["threads"] == "3, 2 pending; 3 agents, 2 idle"
     assert [(agent.name, agent.text) for agent in figures.connected] == [
-        ("PID 77", "smtp/a.test: 2 unanswered, 5 not fed, asked 3s ago, fed 1s ago; STUFF"),
+        ("PID 77", "smtp/a.test: waits for 2 answers, 5 not fed, asked 3s ago, fed 1s ago; STUFF"),
         *[("idle", "smtp/*: IDLE, for the next thread of its ring")] * 2,
     ]
     assert figures.warnings == (
@@ -120,7 +120,7 @@ def test_a_running_scheduler_shows_agents_and_pending_reasons(running: Setup) ->
     )
     busy, waiting, unknown = facts.values()
     assert (busy.ring, busy.agents, busy.pending) == ("smtp/a.test", 1, "")
-    agent = ("agent", "PID 77: 2 unanswered, 5 not fed, asked 3s ago, fed 1s ago; STUFF")
+    agent = ("agent", "PID 77: waits for 2 answers, 5 not fed, asked 3s ago, fed 1s ago; STUFF")
     assert {agent, ("settings", "maxring=5")} <= {*busy.rows}
     assert (waiting.ring, waiting.agents, waiting.pending) == ("smtp/*", 0, ">MaxRing")
     assert (unknown.ring, unknown.agents) == ("(no clause)", None)
