@@ -154,11 +154,23 @@ LISTING = "import os, sys; [os.listdir(sys.argv[1] + name) for name in ('pending
 
 
 def status(bench: Bench) -> Figures:
-    """CPU of `status`, beside a Python that lists the three folders."""
-    for number in (300, 10_000) if bench.quick else (300, 100_000):
+    """CPU of `status`, beside a Python that lists the three folders; and what the tasks add to
+    both."""
+    few, many = (300, 10_000) if bench.quick else (300, 100_000)
+    ways: Ways = {"bare": partial(cpu_of, [sys.executable, "-c", "pass"])}
+    for number in (few, many):
         root = bench.spool(number)
-        ours = partial(cpu_of, [SPOOLDECK, "status", root], ok=(0, 1))
-        bare = partial(cpu_of, [sys.executable, "-c", LISTING, f"{root}/queue/"])
-        limit = 1.5 if number > 300 else None
-        beside = f"listing by {PYTHON}"
-        yield bench.versus(f"status, {number:,}", "ms CPU", (ours, bare), beside, limit)
+        ways[f"ours {number}"] = partial(cpu_of, [SPOOLDECK, "status", root], ok=(0, 1))
+        listing = [sys.executable, "-c", LISTING, f"{root}/queue/"]
+        ways[f"listing {number}"] = partial(cpu_of, listing)
+    costs = interleave(ways, 2 * bench.rounds)
+    beside = f"listing by {PYTHON}"
+    for number in (few, many):
+        both = costs[f"ours {number}"], costs[f"listing {number}"]
+        yield compare(f"status, {number:,}", "ms CPU", both, beside, None)
+    pairs = ((f"ours {many}", f"ours {few}"), (f"listing {many}", "bare"))
+    ours, floor = (
+        [more - less for more, less in zip(costs[a], costs[b], strict=True)] for a, b in pairs
+    )
+    what = f"{many:,} minus {few:,}"
+    yield compare(what, "ms CPU", (ours, floor), f"{beside} minus an empty one", 1.4)

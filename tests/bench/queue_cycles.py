@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 from engine import verbs
@@ -131,6 +132,25 @@ def ours(folder: str, batch: int) -> Queue:
     return Queue(add, drain, store.close)
 
 
+def in_groups(folder: str, batch: int) -> Queue:
+    """swap_all of so many additions, and of so many tasks that were taken; not durable."""
+    store = open_queue(folder, durable=False)
+
+    def add(number: int) -> None:
+        now, words = time.time(), "Feed enabled: spamhaus"
+        tasks = (verbs.enqueue("feeds_sync", now, f"{n:08x}", words) for n in range(number))
+        for outcome in store.swap_all(Move(None, task) for task in tasks):
+            assert outcome.error is None, outcome.error
+
+    def drain() -> int:
+        done, taken = 0, store.take(time.time(), "bench", 10**9)
+        while group := list(islice(taken, batch)):
+            done += sum(one.error is None for one in store.swap_all(Move(t, None) for t in group))
+        return done
+
+    return Queue(add, drain, store.close)
+
+
 # ---- the peers
 
 
@@ -195,20 +215,28 @@ def _litequeue(folder: str, batch: int) -> Queue:
 
 
 def _huey(folder: str, batch: int) -> Queue:
+    return huey_queue(folder, lambda _: None, is_durable=bool(batch))
+
+
+def huey_queue(folder: str, run: Callable[[Any], object], *, is_durable: bool = True) -> Queue:
+    """huey on SQLite with fsync, or on files; it calls a function for each task."""
     module = _module("huey")
-    if batch:
+    if is_durable:
         queue = module.SqliteHuey("q", filename=f"{folder}/q.db", results=False, fsync=True)
     else:
         queue = module.FileHuey("q", path=f"{folder}/q", results=False)
-    done: list[str] = []
-    task = queue.task()(done.append)
+    done: list[object] = []
+
+    def work(data: object) -> None:
+        run(data)
+        done.append(data)
 
     def drain() -> int:
         for message in iter(queue.dequeue, None):
             queue.execute(message)
         return len(done)
 
-    return _peer(task, drain)
+    return _peer(queue.task()(work), drain)
 
 
 class Peer(NamedTuple):

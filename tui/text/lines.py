@@ -178,12 +178,13 @@ def fold_long_lines(lines: Sequence[Line], width: int, rows: int) -> list[Line]:
     folded: list[Line] = []
     free = max(0, rows - len(lines))
     for line in lines:
-        if width_of(line) > width:
-            line = _without_end_blanks(line)
-        text, style = line[-1] if line else ("", "")
+        if width_of(line) <= width or width_of(line := _without_end_blanks(line)) <= width:
+            folded.append(line)
+            continue
+        text, style = line[-1]
         lead = merge_runs([*line[:-1], (" " * (len(text) - len(text.lstrip())), "")])
         room = width - width_of(lead)
-        if width_of(line) <= width or not free or room < MIN_FOLDED_CELLS:
+        if not free or room < MIN_FOLDED_CELLS:
             folded.append(cut_end(line, width))
             continue
         pieces = fold_text(text.lstrip(), room, most=free + 1)
