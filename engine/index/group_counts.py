@@ -49,7 +49,8 @@ class TaskGroup(NamedTuple):
     """When its next pending task is due, epoch seconds UTC; 0: now. None: no task is pending, or
     the store does not know when."""
     error: str = ""
-    """The error of its task that died last; if none has died, of the one created last."""
+    """The error of its task that died last; if none has died, of the one created last. A task with
+    an attempt comes first: of others it may only say what they wait for."""
     error_at: float | None = None
     """That time in epoch seconds UTC; None if unknown."""
     payloads: int | None = None
@@ -103,8 +104,9 @@ FROM {{source}} GROUP BY 1
 ORDER BY {{first}} {{total}} DESC, name LIMIT {{most}}"""
 # SQLite takes a bare column from the row of the maximum only if there is one maximum in the query.
 _ERRORS = """
-SELECT {name}, error, max(coalesce(died, created)) FROM {source}
-AND error<>'' AND {name} IN (SELECT value FROM json_each(?)) GROUP BY 1"""
+SELECT {name}, error, coalesce(died, created),
+    max((coalesce(attempts, 0) > 0 OR died IS NOT NULL) * 1e12 + coalesce(died, created))
+FROM {source} AND error<>'' AND {name} IN (SELECT value FROM json_each(?)) GROUP BY 1"""
 
 
 def query_groups(
@@ -150,7 +152,7 @@ def query_groups(
         return GroupTable(by, groupings)
     names = json.dumps([row[0] for row in rows])
     last = reader.fetch(_ERRORS.format(name=source.name, source=source.source), (*values, names))
-    errors = {name: (error, at) for name, error, at in last}
+    errors = {name: (error, at) for name, error, at, _ in last}
     units, amount, total = rows[0][4:7]
     groups = tuple(_group(row, errors) for row in rows)
     remainder = total - sum(group.total for group in groups)

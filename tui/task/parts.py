@@ -4,10 +4,11 @@ waits, its log lines, its parts, its cluster."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import Flag, auto
+from functools import partial
 from typing import Protocol, TypeAlias
 
 from engine.index import filter_language
@@ -33,7 +34,7 @@ from tui.task.parts_lines import Opened
 from tui.task.task_lines import TaskDetails
 from tui.task.why_waiting import outlook
 from tui.text import keys
-from tui.text.frames import Frame
+from tui.text.frames import Frame, more_below
 from tui.text.hints import next_line
 from tui.text.lines import Line, join_ends
 from tui.text.lock import is_freeable
@@ -310,7 +311,7 @@ class TaskParts:
         self.reader = TaskReader(id, session, lambda: screen.show_change(Change.TEXT))
         self.message = Message(context.clock)
         self.tab = "summary"
-        self._is_refreshing = self._is_copying = False
+        self._running = set[str]()
 
     # What is read
 
@@ -325,28 +326,21 @@ class TaskParts:
         await self.reader.read()
         return Change.NOTHING
 
-    async def _refresh(self) -> Change:
-        self._is_refreshing = True
+    async def _run_once(self, name: str, read: Callable[[], Awaitable[object]]) -> Change:
+        self._running.add(name)
         try:
-            await self.reader.refresh()
+            await read()
         finally:
-            self._is_refreshing = False
-        return Change.NOTHING
-
-    async def _copy_log(self) -> Change:
-        self._is_copying = True
-        try:
-            await self.reader.read_log_elsewhere()
-        finally:
-            self._is_copying = False
+            self._running.remove(name)
         return Change.NOTHING
 
     def tick(self) -> Change:
         """Once a second: read again what other processes change, once the last time has ended."""
-        if not self._is_refreshing:
-            self.screen.run("refresh", self._refresh)
-        if self.session.place.log_copy is not None and not self._is_copying:
-            self.screen.run("copy", self._copy_log)
+        reads: dict[str, Callable[[], Awaitable[object]]] = {"refresh": self.reader.refresh}
+        if self.session.place.log_copy is not None:
+            reads["copy"] = self.reader.read_log_elsewhere
+        for name in reads.keys() - self._running:
+            self.screen.run(name, partial(self._run_once, name, reads[name]))
         changes = self.reader.take_notes() or self.tab not in WITHOUT_CLOCK
         return Change.TEXT if changes else Change.EDGES
 
@@ -378,15 +372,16 @@ class TaskParts:
 
     # What is shown
 
-    def text_frame(self) -> Frame:
-        """The task's id, kind and state."""
+    def text_frame(self, below: int) -> Frame:
+        """The task's id, kind and state, and how many lines are below."""
         details = self.reader.details
         if details is None:
             return Frame(short_id(self.reader.id))
         word = "GONE" if self.reader.gone else details.state_word.upper()
-        chip = ((f" {word} ", "chip-warn" if self.reader.gone else "chip"),)
+        chip = f" {word} ", "chip-warn" if self.reader.gone else "chip"
+        right = (*more_below(below), ("   " * bool(below), ""), chip)
         kind = safe_line(details.task.kind)
-        return Frame(short_id(details.task.id), amount=kind, right=chip)
+        return Frame(short_id(details.task.id), amount=kind, right=right)
 
     def empty_text(self) -> str:
         """Why there is nothing to show."""
@@ -412,8 +407,7 @@ class TaskParts:
             return ()
         if reader.changed and self.tab != "summary":
             return ((f" {reader.changed}", "warn"),)
-        key, does = self._next_key(task)
-        return next_line(key, does, short_id(task.id), width)
+        return next_line(*self._next_key(task), short_id(task.id), width)
 
     def _next_key(self, task: Task) -> tuple[str, str]:
         place, is_pending = self.session.place, task.state is State.PENDING
@@ -431,7 +425,8 @@ class TaskParts:
             key, does = "L", "releases it"
         verb = next((each.verb for each in keys.verb_keys() if each.shown == key), "")
         if not verb or self.verb_refusal(verb):
-            return ("", why) if (why := self.session.no_log) else ("t", "shows its log lines")
+            does = "follows its log" if task.attempts == 0 else "shows its log lines"
+            return ("", why) if (why := self.session.no_log) else ("t", does)
         cluster = None if self.reader.details is None else self.reader.details.cluster
         if key == "R" and cluster is not None and cluster.now.answer is StillHappens.YES:
             does += "; its error still happens"

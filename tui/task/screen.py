@@ -285,6 +285,7 @@ class TaskScreen(KeyedScreen):
     def move(self, how: str) -> Change:
         moves_cursor = self.parts.has_relatives and how in ("down", "up")
         (self.relatives if moves_cursor else self.text).move(how)
+        self._paint_frame()
         return Change.NOTHING
 
     def plan(self, asked: VerbRequest, task: Task) -> None:
@@ -352,7 +353,6 @@ class TaskScreen(KeyedScreen):
         else:
             self.board.show_text(text, room, parts.session)
         self.call_after_refresh(self._paint_foot)  # once its panes have their sizes
-        self.text.show_frame(parts.text_frame(), focused=not parts.has_relatives)
         if self.shown_tab != tab:
             self.shown_tab = tab
             self.text.move_to(self._tops.get(tab, len(text) if tab == "log" else 0))
@@ -361,6 +361,11 @@ class TaskScreen(KeyedScreen):
     def _paint_foot(self) -> None:
         if self.is_paintable:
             self.board.foot.paint(self.parts.session)
+            self._paint_frame()
+
+    def _paint_frame(self) -> None:
+        frame = self.parts.text_frame(self.text.below)
+        self.text.show_frame(frame, focused=not self.parts.has_relatives)
 
     def _show_relatives(self, details: TaskDetails | None, width: int) -> int:
         """Show the parent and the children of the task below its tabs, if it has any; return how

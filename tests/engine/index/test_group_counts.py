@@ -145,6 +145,19 @@ def test_the_last_error_is_that_of_the_latest_death(writer: Writer, reader: Read
     assert (feed.name, feed.error, feed.error_at) == ("feed", "", None)
 
 
+def test_the_last_error_is_one_of_an_attempt(writer: Writer, reader: Reader) -> None:
+    """Not what a newer task waits for that was not tried yet, unless none was."""
+    waits = "waits: its scheduler has not read it yet"
+    tried = a_row(1, kind="smtp", error="450 busy", created=NOW - 50, attempts=2)
+    new = [a_row(n, kind=k, error=waits, created=NOW - n) for n, k in ((2, "smtp"), (3, "uucp"))]
+    writer.add_scanned([tried, *(row._replace(attempts=None) for row in new)])
+    groups = group_counts.query_groups(reader, Query(), "kind", NOW).groups
+    assert [(g.name, g.error, g.error_at) for g in groups] == [
+        ("smtp", "450 busy", NOW - 50),
+        ("uucp", waits, NOW - 3),
+    ]
+
+
 def test_the_largest_groups_are_listed_the_others_counted(writer: Writer, reader: Reader) -> None:
     """At most `MAX_GROUPS` groups; those with the most tasks in the wanted state come first."""
     tasks = [a_row(n, kind=f"k{n:03}") for n in range(group_counts.MAX_GROUPS + 7)]

@@ -191,6 +191,7 @@ async def test_a_waiting_task_says_why(tmp_path: Path) -> None:
         clock_of(operator).now = NOW + 660
         await operator.sees("waits due for 1m", "next t shows its log lines")
         await operator.show(other)
+        await operator.sees("attempts 0 of 4", "next t follows its log")
         await operator.until(lambda: "files" in operator.line("parts"))
         assert not {"attempts", "log"} & set(operator.line("parts").split())
         operator.log("INFO", f"Processing task: {other.id} ({other.kind}: x)")
@@ -471,6 +472,15 @@ async def test_a_task_that_changes_is_followed(tmp_path: Path) -> None:
         await operator.turns_to("summary")
         await asyncio.to_thread(retry)
         await operator.sees("moved DLQ -> pending", "state pending", "waits ")
+
+
+async def test_a_text_that_is_cut_names_the_key_to_its_rest(tmp_path: Path) -> None:
+    """With the number of lines below, until the last one is seen."""
+    async with on_task(tmp_path, a_dead_task(), size=(80, 18)) as operator:
+        await operator.sees("4 more: PgDn")
+        await operator.press("pagedown", "pagedown", "pagedown")
+        await operator.until(lambda: "more: PgDn" not in operator.text)
+        await operator.sees("revision")
 
 
 async def test_a_task_that_is_done_is_kept_on_screen(tmp_path: Path) -> None:
