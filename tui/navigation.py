@@ -9,9 +9,11 @@ from textual.app import App
 from textual.screen import Screen
 
 from engine.index.schema import Query
+from engine.model import State
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.screens.target import Target
+from tui.session.index_queries import failed_state
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.widgets.background import run_in_background
@@ -179,18 +181,13 @@ def _show_action(to: Navigator, action: Action) -> None:
         show_action(below, action, to.session, to.context)
 
 
-def _open_clusters(to: Navigator, target: Target) -> None:
-    from tui.groups.screen import ClustersScreen
-
-    query = to.queue_screen().parts.query if target.state is None else Query(target.state)
-    to.app.push_screen(ClustersScreen(to.session, to.context, query, target.id))
-
-
 def _open_groups(to: Navigator, target: Target) -> None:
-    from tui.groups.screen import GroupsScreen
+    from tui.groups.screen import ClustersScreen, GroupsScreen
 
-    query = to.queue_screen().parts.query if target.state is None else Query(target.state)
-    to.push_or_switch(GroupsScreen(to.session, to.context, query, target.id))
+    kind = ClustersScreen if target.pane == keys.CLUSTERS else GroupsScreen
+    state = failed_state(to.session) if target.state is State.DEAD else target.state
+    query = to.queue_screen().parts.query if state is None else Query(state)
+    to.push_or_switch(kind(to.session, to.context, query, target.id))
 
 
 def _open_search(to: Navigator, target: Target) -> None:
@@ -259,7 +256,7 @@ OPENERS: Mapping[str, Callable[[Navigator, Target], None]] = {
     keys.FAILURES: _open_failures,
     keys.SUSPEND: _open_suspend,
     keys.TEST_MAIL: _open_test_mail,
-    keys.CLUSTERS: _open_clusters,
+    keys.CLUSTERS: _open_groups,
     keys.GROUPS: _open_groups,
     keys.OPERATIONS: _open_operations,
     keys.RUNNING_OPERATION: _open_operation,

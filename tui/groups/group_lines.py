@@ -35,8 +35,7 @@ STATE_FILLS, OTHER_FILL = {State.PENDING: FULL_CELL, State.ACTIVE: "▓", State.
 MAX_TABS = 5
 """Groupings whose titles a narrow frame has room for."""
 
-LABEL_CELLS = 11
-COUNT_CELLS = 5
+LABEL_CELLS, COUNT_CELLS = 11, 5
 NO_FACTS: Mapping[str, GroupFacts] = {}
 
 

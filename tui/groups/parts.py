@@ -25,9 +25,10 @@ from tui.plan.planning import VerbRequest
 from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.rows_parts import Change, RowsActions, RowsParts
-from tui.session.index_queries import CheckedCluster, check_clusters
+from tui.screens.target import Target
+from tui.session.index_queries import CheckedCluster, check_clusters, failed_state, none_failed
 from tui.session.place_session import PlaceSession
-from tui.text import task_row
+from tui.text import keys, task_row
 from tui.text.export import ExportTable, RowSink
 from tui.text.frames import Frame
 from tui.text.hints import next_line
@@ -476,9 +477,16 @@ class ErrorClusters(GroupParts[CheckedCluster]):
         session, state = self.session, self.query.state
         dead, states = session.inspector.latest.counts.get(State.DEAD, 0), session.inspector.states
         if state in (None, State.DEAD) or not dead:
-            return self.none
+            return none_failed(self.none, None if self.query.filter else self.context.totals())
         here, there = (state_name(states.get(one, one)) for one in (state, State.DEAD))
         return f"none in {here}; {dead:,} in {there}: 4, then c"
+
+    def to_place(self, step: int) -> Change:
+        """Go to the failed tasks of the place before or after this one."""
+        number = (self.session.number - 1 + step) % self.context.places + 1
+        is_failed = self.query.state is failed_state(self.session)
+        self.screen.go(Target(keys.CLUSTERS, number, State.DEAD if is_failed else self.query.state))
+        return Change.NOTHING
 
     def version(self) -> tuple[object, ...]:
         session, latest = self.session, self.session.inspector.latest

@@ -6,6 +6,8 @@ They show their parts (`tui.groups.parts`).
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from engine.index import filter_language
@@ -69,6 +71,12 @@ Parts: TypeAlias = GroupParts[Any]
 Row: TypeAlias = KeyRow[Parts, Change]
 
 
+def _with_rows(row: Row) -> Row:
+    """A key; one for rows has no hint without any."""
+    needs = row.key.verb or row.key.action in ("open", "mark", "mark_stopped")
+    return replace(row, label=lambda parts: "" if needs and parts.is_empty else row.label(parts))
+
+
 def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
     make = RowMaker[Parts, Change](screen, Change.NOTHING)
     key = make.key
@@ -93,6 +101,14 @@ def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
         GroupParts.mark_stopped,
         is_absent=is_read_only,
     )
+    places = [
+        make.own(
+            f"{name}_place | {pressed} | {pressed} | - | View | {name} place",
+            partial(ErrorClusters.to_place, step=step),
+            is_absent=lambda parts: parts.context.places == 1,
+        )
+        for name, pressed, step in (("next", "]", 1), ("previous", "[", -1))
+    ]
     rows: tuple[Row, ...] = (
         *make.moves(lambda parts, how: parts.move(how)),
         make.own(
@@ -106,7 +122,7 @@ def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
             GroupParts.mark,
             is_absent=is_read_only,
         ),
-        *[stopped] * (screen == keys.CLUSTERS),
+        *[stopped, *places] * (screen == keys.CLUSTERS),
         make.own(
             "unmark | \\ | \\ | clear marks | Mark +minor | clear all marks",
             GroupParts.unmark,
@@ -118,7 +134,7 @@ def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
         make.arm(Change.EDGES),
         *make.ends(),
     )
-    return rows
+    return tuple(map(_with_rows, rows))
 
 
 CLUSTER_ROWS = _rows(keys.CLUSTERS, "cluster", "retry", "purge", "hold")
@@ -142,7 +158,6 @@ class GroupsScreen(RowsScreen):
     KIND = keys.GROUPS
     ROWS = GROUP_ROWS
     BINDINGS = row_bindings(GROUP_ROWS)
-    parts: TaskGroups
 
     def __init__(
         self, session: PlaceSession, context: ConsoleContext, query: Query, aim: str = ""
@@ -161,7 +176,6 @@ class ClustersScreen(RowsScreen):
     KIND = keys.CLUSTERS
     ROWS = CLUSTER_ROWS
     BINDINGS = row_bindings(CLUSTER_ROWS)
-    parts: ErrorClusters
 
     def __init__(
         self, session: PlaceSession, context: ConsoleContext, query: Query, aim: str = ""

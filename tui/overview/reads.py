@@ -15,7 +15,7 @@ from engine.values import NamedTuple
 from tui.overview.alert_lines import has_dead_alert
 from tui.screens.graph_pane import GraphPane
 from tui.session import index_queries
-from tui.session.index_queries import CheckedCluster, check_clusters
+from tui.session.index_queries import CheckedCluster, check_clusters, failed_state
 from tui.session.place_session import PlaceSession
 
 CHANGED_READ_SECONDS, UNCHANGED_READ_SECONDS = 2.0, 30.0
@@ -148,7 +148,7 @@ class OverviewReads:
         dead = session.inspector.latest.counts.get(State.DEAD, 0)
         is_alarming = dead > session.place.alerts.dlq or has_dead_alert(session.alerts)
         if graph is not None or is_alarming:  # the alert says how many
-            clusters = await check_clusters(session, Query(State.DEAD))
+            clusters = await check_clusters(session, Query(failed_state(session)))
         if graph is not None:
             await graph.read(session, self._clock())
         events = await asyncio.to_thread(count_events, session.events(), when)

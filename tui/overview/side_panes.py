@@ -30,7 +30,7 @@ from tui.overview.reads import EventCounts
 from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.target import Target
 from tui.session.history import operation_name
-from tui.session.index_queries import CheckedCluster
+from tui.session.index_queries import CheckedCluster, failed_state
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
 from tui.text import keys
@@ -218,11 +218,12 @@ def _clusters_frame(data: OverviewData) -> Frame:
     name = "Clusters" if data.is_wall else title_of(data, "Clusters")
     age = (*data.clusters_age, (" ", "")) if data.clusters_age else ()
     right = (*age, ("STILL?", "muted"))
-    return Frame(name, "4", f"{amount}" if amount else "", right)
+    is_dead = data.is_wall or failed_state(data.selected) is State.DEAD
+    return Frame(name, "4" if is_dead else "c", f"{amount}" if amount else "", right)
 
 
 def _cluster_pane(data: OverviewData, width: int) -> PaneRows:
-    """Error clusters of dead tasks, the share of each, and whether they still happen."""
+    """Error clusters of failed tasks, the share of each, and whether they still happen."""
     rows: list[PaneRow] = []
     clusters = _shown_clusters(data)[:MAX_PANE_ROWS]
     most = max((one.cluster.count for _, one in clusters), default=1)
@@ -242,7 +243,7 @@ def _cluster_pane(data: OverviewData, width: int) -> PaneRows:
             (now.text, STILL_LOOKS[now.answer]),
         )
         words = filter_language.format_term("cluster", "=", cluster.mark)
-        target = Target(keys.LIST, session.number, State.DEAD, words)
+        target = Target(keys.LIST, session.number, failed_state(session), words)
         rows.append(PaneRow(f"{session.number} {cluster.mark}", cut_line(runs, width), target))
     return PaneRows(rows, () if rows else [(("  none", "muted"),)])
 

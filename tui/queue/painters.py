@@ -24,6 +24,7 @@ from tui.queue.keys import ROWS
 from tui.queue.parts import QueueParts
 from tui.queue.task_details import brief_lines, detail_lines
 from tui.screens.key_rows import hints_of
+from tui.session.index_queries import none_failed
 from tui.session.worker_rows import lock_step, room_step
 from tui.text.frames import RULE, Frame
 from tui.text.graphs import bar
@@ -212,11 +213,8 @@ def _empty_text(parts: QueueParts, state: State) -> str:
         return f"{known}: first scan running"
     if parts.filter.filter and amount:
         return f"0 of {format_count(amount, 'task')} match in {where}: Esc clears the filter"
-    totals = parts.context.totals()
-    if state is State.DEAD and totals is not None and totals.dead:
-        others = Figure(totals.dead, not totals.is_partial).text()
-        return f"no tasks in {where} here, {others} at other places: ] next place"
-    return f"no tasks in {where}"
+    totals = parts.context.totals() if state is State.DEAD else None
+    return none_failed(f"no tasks in {where}", totals)
 
 
 def list_frame(parts: QueueParts, row_words: str, border: int) -> Frame:

@@ -17,9 +17,10 @@ from engine.model import State
 from engine.monitor.recurrence import NO_LOG, Recurrence, StillHappens, check_recurrences
 from engine.places.place import WholeQueueFigures
 from engine.text.error_pattern import pattern_name
-from engine.text.figure import UNKNOWN
+from engine.text.figure import UNKNOWN, Figure
 from engine.values import NamedTuple
 from tui.session.place_session import PlaceSession
+from tui.text.header import Totals
 
 AGE_TABLE_STATES = (State.PENDING, State.DEAD)
 """States with an age table, in order of preference."""
@@ -58,6 +59,20 @@ async def first_useful_ages(
             if any(row.name for row in ages.rows):
                 otherwise = otherwise or (state, ages)
     return otherwise or (State.PENDING, await query_ages(session, State.PENDING, "kind", condition))
+
+
+def failed_state(session: PlaceSession) -> State:
+    """The state of failed tasks; without one for dead tasks that of those which wait again."""
+    states = session.inspector.states
+    return State.PENDING if states and State.DEAD not in states else State.DEAD
+
+
+def none_failed(none: str, totals: Totals | None) -> str:
+    """That a place has no failed tasks; if others have, how many, and the key that leads there."""
+    if totals is None or not totals.dead:
+        return none
+    others = Figure(totals.dead, not totals.is_partial).text()
+    return f"{none} here, {others} at other places: ] next place"
 
 
 async def query_due_kinds(session: PlaceSession) -> Ages:

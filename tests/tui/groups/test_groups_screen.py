@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from engine.formats.base.memory import MemoryStore
 from engine.index.group_counts import GroupTable, TaskGroup
 from engine.index.schema import STATES, Query
 from engine.model import State, Task
@@ -42,7 +44,6 @@ from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.glyphs import ASCII, MARK
-from tui.widgets.line_widgets import Lines
 from tui.widgets.picker import Picker
 
 NOT_BY_TIME = GroupFacts("etrn/*", 0, None, "QueueOnly")
@@ -134,19 +135,41 @@ async def test_a_state_without_failures_names_the_one_with_them() -> None:
         await operator.step("c", ClustersScreen, "failed 1")
 
 
-@pytest.mark.parametrize("width", [120, 300])
-async def test_a_list_without_a_cluster_offers_no_action(width: int) -> None:
-    """The keys of actions say that there is no task; they are grey, or hidden for lack of room."""
+async def test_a_list_without_a_cluster_offers_no_action() -> None:
+    """The keys for rows have no hints, and those of actions say that there is no task."""
     place = a_place(a_memory([a_task(1, error="")]))
-    async with an_operator(place, clock=lambda: NOW, size=(width, 40)) as operator:
+    async with an_operator(place, clock=lambda: NOW, size=(300, 40)) as operator:
         await operator.opens(QueueScreen, "4")
         await operator.step("c", ClustersScreen, "no failed tasks")
-        hints = operator.console.screen.query_one("#hints", Lines)
-        verbs = {" retry ", " purge ", " hold "}
-        await operator.until(
-            lambda: {style for text, style in hints.lines[0] if text in verbs} <= {"muted"}
-        )
+        offered = " show | mark | stopped | retry | purge | hold "
+        await operator.until(lambda: not re.search(offered, operator.line("hints")))
         await operator.step("X", "no task to act on acts on nothing")
+
+
+class NoDead(MemoryStore):
+    """A store that has no state for dead tasks: they wait for another attempt, or leave."""
+
+    states = {State.PENDING: "queue", State.ACTIVE: "work"}
+
+
+async def test_clusters_without_a_dead_state_are_of_waiting_tasks() -> None:
+    """In the overview the pane of the clusters has those that `c` opens, which `]` leaves for the
+    dead tasks of the next place; without any, it is said how many other places have."""
+    waiting = a_memory([a_task(n, error="450 mailbox busy") for n in range(3)])
+    dead = a_memory([a_task(9, State.DEAD, error="550 unknown")])
+    places = [
+        a_place(waiting, open=lambda: NoDead(waiting), name="/srv/outbox", lock=None),
+        a_place(a_memory([]), name="/srv/idle"),
+        a_place(dead, name="/srv/other"),
+    ]
+    look: dict[str, Any] = {"clock": lambda: NOW, "size": (120, 40), "first": keys.OVERVIEW}
+    async with an_operator(*places, **look) as operator:
+        await operator.opens(OverviewScreen)
+        await operator.sees("c Clusters: outbox 1", "450 mailbox busy")
+        await operator.step("tab c", ClustersScreen, "outbox > queue > clusters", "failed 3")
+        await operator.step("]", "idle", "no failed tasks here, 1 at other places: ] next place")
+        await operator.step("]", "other", "550 unknown")
+        await operator.step("[ [", "outbox", "450 mailbox busy")
 
 
 def a_flood() -> list[Task]:

@@ -549,7 +549,7 @@ def test_an_error_has_the_cells_that_a_short_answer_leaves() -> None:
     moment = SimpleNamespace(queue=SimpleNamespace(unavailable=""))
     data: Any = SimpleNamespace(
         is_wall=False,
-        selected=SimpleNamespace(number=1, name="spool"),
+        selected=SimpleNamespace(number=1, name="spool", inspector=SimpleNamespace(states={})),
         moments=[moment],
         moment=moment,
         clusters={1: clusters},
