@@ -451,11 +451,12 @@ class OverviewPanes:
             if rows and (focus.pane != ALERTS or not focus.is_chosen):
                 picker.select_key(rows[0].key)  # the most urgent one, as they come in
         shown, more = self._shown_alerts(room, amount, focus.pane)
-        count = f"{shown} of {amount}{more}" if more else f"{amount or ''}"
-        picker.show_frame(Frame("Alerts", amount=count), focused=focus.pane == ALERTS)
+        count = f"{shown} of {amount}" if more else f"{amount or ''}"
+        picker.show_frame(Frame("Alerts", amount=count + more), focused=focus.pane == ALERTS)
         if (frozen := parts.freeze.time) is not None:
             selected = parts.snapshots[parts.selected.number - 1]
-            notice = snapshot.freeze_notice(frozen.at, parts.clock(), selected, width - 4)
+            words = f" {count}" if more else "", more
+            notice = snapshot.freeze_notice(frozen.at, parts.clock(), selected, width - 4, words)
             self.rows[ALERTS].set_frame(notice)
 
     def _shown_alerts(self, room: int, amount: int, pane: str) -> tuple[str, str]:

@@ -27,7 +27,6 @@ from engine.monitor.transport_health import (
 )
 from engine.places.place import Place
 from engine.places.recent_events import NO_EVENTS, EventMemory
-from engine.text.safe import safe_line
 from engine.text.times import format_duration
 from engine.values import NamedTuple
 from tui.overview import place_lines
@@ -44,11 +43,9 @@ from tui.text.header import Totals
 from tui.text.lines import (
     UNKNOWN_RUN,
     Line,
-    cells_of,
     cut_line,
     fold_long_lines,
     parts_that_fit,
-    width_of,
 )
 from tui.text.task_row import time_fields, with_times
 from tui.text.times import format_time_with_age
@@ -249,16 +246,16 @@ def totals(snapshots: Sequence[PlaceSnapshot]) -> Totals | None:
 # As lines
 
 
-def freeze_notice(at: float, now: float, selected: PlaceSnapshot, width: int) -> Line:
-    """Freeze notice: time shown and recording process."""
-    recorded = selected.recorded
-    when = f" at {_time(at, now)}, {format_duration(now - at)} ago"
+def freeze_notice(
+    at: float, now: float, selected: PlaceSnapshot, width: int, shown: tuple[str, str]
+) -> Line:
+    """Freeze notice: the time shown. `shown`: which alerts are, and the keys to the others."""
+    recorded, (amount, more) = selected.recorded, shown
+    when = f"{amount} at {_time(at, now)}, {format_duration(now - at)} ago{more}"
     lead: Line = (("Alerts", "title"), (when, "strong"))
     if isinstance(recorded, MissingSpan):
         return cut_line((*lead, (f": {describe_gap(recorded, now)}", "warn")), width)
-    name = "" if recorded is None else recorded.by
-    by = f", recorded by {safe_line(name)}" if name else ""
-    return (*lead, (by, "muted")) if width_of(lead) + cells_of(by) <= width else lead
+    return lead
 
 
 def shown_time_line(at: float, now: float) -> Line:

@@ -893,6 +893,10 @@ async def test_a_small_screen_counts_the_alerts_that_it_does_not_show(empty: Pat
         await operator.until(lambda: re.search(r"Alerts \d-9 of 9, more: k ", operator.text))
         await operator.step("k k k k", "of 9, more: k j ")
         await operator.step("g", "of 9, more: j ")
+        await operator.step("p")
+        await operator.until(
+            lambda: re.search(r"Alerts 2 of 9 at \S+Z, \ds ago, more: j ", operator.text)
+        )
 
 
 async def test_the_count_of_alerts_is_of_the_rows_below_it(empty: Path) -> None:
