@@ -460,11 +460,12 @@ class OverviewPanes:
             self.rows[ALERTS].set_frame(notice)
 
     def _shown_alerts(self, room: int, amount: int, pane: str) -> tuple[str, str]:
-        """Which alerts are on screen, and the keys that lead to the others."""
-        top = self.rows[ALERTS].top
-        ways = [key for key, is_more in (("k", top), ("j", top + room < amount)) if is_more]
+        """Which alerts are on screen, and the keys that lead to the others. The row of one that has
+        left is no alert."""
+        top, last = self.rows[ALERTS].top, self.rows[ALERTS].top + room - self.rows[ALERTS].is_gone
+        ways = [key for key, is_more in (("k", top), ("j", last < amount)) if is_more]
         keys = " ".join(ways) if pane == ALERTS else "Tab"
-        return f"{top + 1}-{top + room}" if top else f"{room}", f", more: {keys}" if ways else ""
+        return f"{top + 1}-{last}" if top else f"{last}", f", more: {keys}" if ways else ""
 
     def _show_ages(self, parts: OverviewParts, width: int, unrecorded: Sequence[str]) -> None:
         """The age table of the place under the cursor, or why there is none; for a past time with

@@ -10,7 +10,7 @@ from textual.strip import Strip
 
 from tui.text.glyphs import CURSOR
 from tui.text.keys import motion_rows
-from tui.text.lines import BLANK_LINE, Line, fit_text, fold_long_lines
+from tui.text.lines import BLANK_LINE, Line, cells_of, fit_text, fold_long_lines
 from tui.text.styles import cursor_line
 from tui.text.table import Choice
 from tui.widgets.line_widgets import Painted
@@ -21,7 +21,8 @@ MAX_LINE_CELLS = 1000
 GHOST_SECONDS = 10.0
 """Seconds for which a row that has left stays under the cursor."""
 
-ROW_LEFT_SUFFIX = "  no longer here"
+ROW_LEFT_SUFFIX, SHORT_CELLS = "  no longer here", 20
+"""What a ghost row ends with; its last columns below this width make room for it as a whole."""
 
 
 class Picker(Painted, can_focus=True):
@@ -183,8 +184,10 @@ class Picker(Painted, can_focus=True):
             return line
         text = "".join(text for text, _ in line)
         if self.is_gone:
-            room = max(0, self.size.width - len(ROW_LEFT_SUFFIX))
-            line = ((fit_text(" " + text[1:], room) + ROW_LEFT_SUFFIX, "ghost"),)
+            room, text = max(0, self.size.width - len(ROW_LEFT_SUFFIX)), " " + text[1:].rstrip()
+            while cells_of(text) > room and len(last := text.rpartition("  ")[2]) < SHORT_CELLS:
+                text = text.removesuffix(last).rstrip()  # a column, such as the key of an alert
+            line = ((fit_text(text, room) + ROW_LEFT_SUFFIX, "ghost"),)
         if not self.is_active:
             return line  # the focused pane has the only cursor
         first, *other_runs = line or ((" ", ""),)

@@ -913,6 +913,21 @@ async def test_the_count_of_alerts_is_of_the_rows_below_it(empty: Path) -> None:
         assert words(screen.panes.rows[ALERTS]._head).strip() == "3-8 of 8 alerts, more: k"
 
 
+async def test_the_row_of_an_alert_that_has_left_is_not_counted(empty: Path) -> None:
+    """It stays under the cursor, and hides the last alert, to which a key leads."""
+    figures = WholeQueueFigures(warnings=tuple(f"problem {number}" for number in range(7)))
+    place = disk_place(empty)._replace(queue_figures=lambda: figures)
+    async with an_operator(place, first=keys.OVERVIEW) as operator:
+        await operator.sees("Alerts 6 of 7, more: j", "problem 5")
+        await operator.press("j")
+        session, screen = operator.console.sessions[0], screen_of(operator)
+        await operator.until(lambda: screen.panes.rows[ALERTS].line_of_cursor == 1)
+        session.alerts = (*session.alerts[:1], *session.alerts[2:])
+        screen.paint()
+        assert screen.panes.rows[ALERTS].is_gone
+        assert screen.panes._shown_alerts(6, 6, ALERTS) == ("5", ", more: j")
+
+
 async def test_the_key_of_an_alert_is_in_the_key_line_at_80_columns(empty: Path) -> None:
     """Also a key that has no room there otherwise."""
     tasks = [a_task(number, state=State.DEAD, error="busy") for number in range(12)]

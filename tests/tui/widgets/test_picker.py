@@ -113,6 +113,19 @@ async def test_a_row_that_has_left_has_a_line_of_its_own() -> None:
         assert picker.is_gone
 
 
+async def test_a_row_that_has_left_loses_whole_columns_for_that() -> None:
+    """Its last short columns are blank, not cut; a text that is long is cut as elsewhere."""
+    app = Bench()
+    async with app.run_test(size=(60, 8)):
+        picker = app.query_one(Picker)
+        long = "a text without any gap that needs more than the room of it"
+        for end in ("lock STUCK" + " " * 14 + "since 01:28:53Z  U unlock ", long):
+            picker.show_rows([Choice("a", ((f"   {end}", ""),))])
+            picker.show_rows([])
+            shown = "".join(text for text, _ in picker._line(0))[3:].split(ROW_LEFT_SUFFIX)[0]
+            assert shown.rstrip() == (f"{long[:40]}…" if end == long else end[:39])
+
+
 async def test_a_row_that_left_goes_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cursor is then on the row that took its place."""
     app = Bench()
