@@ -162,13 +162,13 @@ def forecast_drain(known: ForecastInputs, now: float) -> Forecast:
     if arrivals_seen or (shows_arrivals and growth.tasks >= -saved_runs):
         why = f"more {what} came than ran" if growth.tasks > 0 else f"as many {what} came as ran"
         return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
+    shows_arrivals &= growth.tasks < -MIN_TREND_TASKS  # fewer give an ETA that jumps
     waits = waiting if name == ALL_KINDS else (known.kinds or {}).get(name, 0)
     shrinking = max(limit, -waits * growth.seconds / growth.tasks) if shows_arrivals else limit
     if shrinking > limit:
         net = format_rate(waits / shrinking)
         limit, terms = shrinking, f"{waits:,} {what} at {net}, out less in"
-    # The limit gives the ETA if it is slower than the present rate, or so low that the backlog
-    # looks idle although it drains.
+    # The limit gives the ETA if it is slower than the present rate, or so low that it looks idle.
     is_slower = drain.seconds is not None and limit > drain.seconds
     is_low = limit >= waiting * TREND_WINDOW_SECONDS / MIN_TREND_TASKS
     looks_idle = drain.trend is Trend.IDLE and (is_low or bool(bucket and drain.unknown))

@@ -159,13 +159,15 @@ def test_before_arrivals_are_known_an_eta_is_of_what_waits() -> None:
 
 def test_a_kind_that_grows_is_not_hidden_by_a_queue_that_shrinks() -> None:
     """If more tasks of a kind come than its limit lets run, there is no end; if they become fewer,
-    the end is at that rate. A limit of less than two in the time that was watched shows neither."""
+    the end is at that rate, but one or two fewer show none. A limit of less than two in the time
+    that was watched shows neither."""
     kinds = {"mail": 60}
     for rate, tasks, drain, words in (
         (720, 12, UNKNOWN, "mail is growing; without new ones 60 x 5s at 720/h of mail"),
         (720, 0, UNKNOWN, "ETA unknown: as many mail came as ran"),
         (720, -6, lasts(600.0), "empty in 10m: 60 mail at 0.1/s, out less in"),
         (720, -60, lasts(300.0), "empty in 5m: 60 x 5s at 720/h of mail"),
+        (720, -2, at_least(300.0), f"empty in 5m{ALONE}: 60 x 5s at 720/h of mail"),
         (20, 1, UNKNOWN, "mail is growing; without new ones 60 x 3m at 20/h of mail"),
         (20, 0, at_least(10_800.0), f"empty in 3h00m{ALONE}: 60 x 3m at 20/h of mail"),
         (20, -1, at_least(10_800.0), f"empty in 3h00m{ALONE}: 60 x 3m at 20/h of mail"),
