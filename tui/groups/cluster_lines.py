@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from engine.model import AttemptLimit, State, Task, attempts_allowed
 from engine.monitor.recurrence import StillHappens
-from engine.text.error_pattern import reply_code
+from engine.text.error_pattern import error_line, reply_code
 from engine.text.figures import fit_count, format_count
 from engine.text.safe import safe_line
 from tui.groups.group_lines import task_lines
@@ -46,10 +46,9 @@ def cluster_table(
         return [(bar(count / most if most else 0.0, SHARE_CELLS), "muted"), (f" {percent:>4}", "")]
 
     def error(each: CheckedCluster) -> Run:
-        pattern = each.cluster.pattern
-        if is_wide:  # it has a column for the code
-            pattern = pattern.removeprefix(reply_code(pattern)).lstrip()
-        return safe_line(pattern), ""
+        pattern = error_line(each.cluster.pattern)
+        code = reply_code(pattern) if is_wide else ""  # which has a column then
+        return pattern.removeprefix(code).lstrip(), ""
 
     def count(each: CheckedCluster) -> Run:
         return fit_count(each.cluster.count, 5), "strong"

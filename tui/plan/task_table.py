@@ -8,6 +8,7 @@ from engine import policy
 from engine.model import State
 from engine.operations.plans import Row
 from engine.replay.settings import RemainderPolicy, ReplayPace, phase_sizes
+from engine.text.error_pattern import error_line
 from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from tui.plan.plan_facts import PlanFacts
@@ -82,13 +83,12 @@ def _columns(facts: PlanFacts, view: PlanView) -> Iterator[Column[Row]]:
 
 def _what(facts: PlanFacts, view: PlanView, row: Row) -> Run:
     """Why a row is not acted on, or its error or description."""
-    words, style = expected_outcome(facts.plan, row, view)
-    task = facts.tasks.get(row.id)
+    (words, style), task = expected_outcome(facts.plan, row, view), facts.tasks.get(row.id)
     is_mixed = facts.counts is not None and len(facts.counts.transitions) > 1
     if style or task is None:
         return safe_line(words), style
-    text = task.error or task.description
-    return safe_line(f"{words}: {text}" if is_mixed else text), "" if task.error else "muted"
+    text = error_line(task.error) or safe_line(task.description)
+    return f"{safe_line(words)}: {text}" if is_mixed else text, "" if task.error else "muted"
 
 
 def task_table(facts: PlanFacts, view: PlanView, width: int) -> tuple[Line, list[Choice]]:

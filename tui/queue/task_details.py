@@ -17,7 +17,7 @@ from engine.operations.journal import Operation
 from engine.operations.trash import trashed_at
 from engine.policy import count_runs, died_at
 from engine.store import StoreError, Unavailable
-from engine.text.error_pattern import fold_error, pattern_name
+from engine.text.error_pattern import error_line, fold_error, pattern_name
 from engine.text.figure import UNKNOWN, Figure
 from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line, state_name
@@ -62,6 +62,7 @@ def detail_lines(
     task: Task, findings: TaskFindings, session: PlaceSession, now: float, width: int
 ) -> list[Line]:
     """All fields of a task, and why it is where it is; a field without a value is omitted."""
+    about = "" if task.sender and task.sender in task.description else task.description
     rows: list[tuple[str, Line]] = [
         ("state", _state_words(task, session, now)),
         ("queue", _plain(task.queue)),
@@ -69,14 +70,14 @@ def detail_lines(
         ("from", _plain(task.sender)),
         ("account", _plain(UNKNOWN if task.account is None else task.account)),
         ("to", _plain(recipients_text(task, 3) or task.destination)),
-        ("about", _plain(task.description)),
+        ("about", _plain(about)),
         ("size", _plain(_size_words(findings.parts))),
         (
             "created",
             _plain(format_time_with_age(task.created, now) if task.created > 0 else UNKNOWN),
         ),
         ("due", _plain(_due_words(task, now))),
-        ("error", _plain(task.error)),
+        ("error", _plain(error_line(task.error))),
         *_cluster_rows(findings.cluster, task, session, now),
         *((name, _plain(text)) for name, text in trash_rows(task, session.place.trash, now)),
         *_attempt_rows(findings.attempts),
@@ -98,7 +99,7 @@ def brief_lines(
         address = ""
     facts = [address, task.description, created, _size_words(findings.parts)]
     first = ", ".join(safe_line(words) for words in facts if words)
-    error = safe_line(task.error)
+    error = error_line(task.error)
     cluster: Line = ()
     if findings.cluster is not None:
         (_, named), (_, now_words) = _cluster_rows(findings.cluster, task, session, now)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias
@@ -15,6 +14,7 @@ from engine.model import (
     attempts_allowed,
     count_recipients,
 )
+from engine.text.error_pattern import error_line
 from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from engine.values import NamedTuple
@@ -104,12 +104,8 @@ def _address(row: ListedTask) -> Run:
     return row.task.sender or to * ("@" in to and "/" not in to), ""  # no URL with a user
 
 
-_OWN_NAME = re.compile(r"^\w+_([2-5]\d\d): (?=\1\b)")
-"""Our own name of an error before a reply with the same code: `unavailable_450: 450`."""
-
-
 def _error(row: ListedTask) -> Run:
-    return _OWN_NAME.sub("", safe_line(row.task.error)), ""
+    return error_line(row.task.error), ""
 
 
 def _created(row: ListedTask) -> Run:
