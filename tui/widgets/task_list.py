@@ -166,7 +166,8 @@ class TaskList(Painted, can_focus=True):
         """The columns for the rows; they stay while single rows are updated in place."""
         query, window, is_new = (view := self.rows.view).query, view.window, view.is_new_query
         options = self.signs.shown
-        rows = window.generation, window.start, window.total, self._now
+        # Its tasks are more than before once the list became higher.
+        rows = window.generation, window.start, window.total, len(window.tasks), self._now
         grounds = (query, width, *rows, options, is_new)
         if self._grounds != grounds:
             self._grounds, tasks = grounds, window.tasks

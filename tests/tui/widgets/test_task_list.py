@@ -447,3 +447,13 @@ async def test_a_row_that_leaves_stays_as_a_ghost(monkeypatch: pytest.MonkeyPatc
         await app.rest()
         assert app.view.departed == {}
         assert app.row(2)[3:11] == a_task(3).id[-8:]
+
+
+async def test_a_higher_list_has_room_for_what_its_new_rows_say() -> None:
+    """Its columns are those of all rows that it has read by now, at once."""
+    young, old = range(1385, 1440), range(20, 80)
+    async with listed([*young, *old]) as app:
+        app.list.styles.height = len(young) + HEIGHT
+        await app.pilot.resize_terminal(80, len(young) + HEIGHT)
+        await app.rest()
+        assert " 55m" in app.row(0) and " 23h40m" in app.row(len(young))
