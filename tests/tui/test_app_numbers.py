@@ -183,9 +183,11 @@ def names_the_place(operator: ConsoleOperator) -> object:
 
 
 def plain_numbers(operator: ConsoleOperator, number: re.Pattern[str]) -> list[str]:
-    """The painted rows with such a number that is not marked."""
+    """The painted rows with such a number that is not marked, but those of the other place."""
     title, rows = "", []
     for row in operator.text.splitlines():
+        if re.search(r"\bwell\b", row):
+            continue
         is_title = re.match(r"[-|+]?- \S", row) and "newest first" not in row
         title = row if is_title else title
         if number.search(row) and not (MARKED.search(row) or MARKED.search(title)):
