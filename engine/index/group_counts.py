@@ -14,6 +14,7 @@ from engine.index.reader import Reader
 from engine.index.schema import STATE_NUMBERS, STATES, Query, query_condition
 from engine.model import State
 from engine.values import NamedTuple
+from engine.verbs import WAITING_PREFIX
 
 MAX_GROUPS = 200
 """Maximum groups returned, the largest first; the others are counted."""
@@ -49,10 +50,10 @@ class TaskGroup(NamedTuple):
     """When its next pending task is due, epoch seconds UTC; 0: now. None: no task is pending, or
     the store does not know when."""
     error: str = ""
-    """The error of its task that died last; if none has died, of the one created last. A task with
-    an attempt comes first: of others it may only say what they wait for."""
+    """The error of its task that died last, or was created last and has not died. What such a task
+    waits for, with `WAITING_PREFIX`, only if none has an error."""
     error_at: float | None = None
-    """That time in epoch seconds UTC; None if unknown."""
+    """When that task died, epoch seconds UTC; None if it has not, or if unknown."""
     payloads: int | None = None
     """Number of different payloads, such as the messages of recipients; None if not counted."""
     tasks: tuple[int, ...] = ()
@@ -62,6 +63,12 @@ class TaskGroup(NamedTuple):
     def total(self) -> int:
         """The sum of its counts."""
         return sum(self.counts)
+
+    @property
+    def waits(self) -> str:
+        """What its tasks wait for, if `error` is only that; else ""."""
+        waits = self.error.removeprefix(WAITING_PREFIX)
+        return "" if waits == self.error else waits
 
     def count(self, state: State | None) -> int:
         """Its count in a state; None: in all."""
@@ -103,10 +110,10 @@ SELECT {{name}} AS name, {{payloads}}, min(created),
 FROM {{source}} GROUP BY 1
 ORDER BY {{first}} {{total}} DESC, name LIMIT {{most}}"""
 # SQLite takes a bare column from the row of the maximum only if there is one maximum in the query.
-_ERRORS = """
-SELECT {name}, error, coalesce(died, created),
-    max((coalesce(attempts, 0) > 0 OR died IS NOT NULL) * 1e12 + coalesce(died, created))
-FROM {source} AND error<>'' AND {name} IN (SELECT value FROM json_each(?)) GROUP BY 1"""
+_ERRORS = f"""
+SELECT {{name}}, error, died,
+    max((error NOT LIKE '{WAITING_PREFIX}%') * 1e12 + coalesce(died, created, 0))
+FROM {{source}} AND error<>'' AND {{name}} IN (SELECT value FROM json_each(?)) GROUP BY 1"""
 
 
 def query_groups(

@@ -86,7 +86,7 @@ def group_table(
         ),
         *map(count_column, used),
     ]
-    if is_wide and any(group.payloads is not None for group in groups):
+    if is_wide and any(group.payloads not in (None, group.total) for group in groups):
         columns.append(Column("N", 5, _payloads, right=True, rank=3 + len(used)))
     if is_wide and facts:
         agents = Column[TaskGroup]("A", 3, lambda group: _agents(known(group)), right=True)
@@ -121,9 +121,7 @@ def name_of(name: str) -> str:
 
 
 def _payloads(group: TaskGroup) -> Run:
-    if group.payloads is None:
-        return UNKNOWN_RUN
-    return fit_count(group.payloads, COUNT_CELLS), ""
+    return UNKNOWN_RUN if group.payloads is None else (fit_count(group.payloads, COUNT_CELLS), "")
 
 
 def _agents(facts: GroupFacts) -> Run:
@@ -197,7 +195,8 @@ def detail_lines(
         ages.append(("next due", due))
     if group.error:
         when = "" if group.error_at is None else f"{format_time_with_age(group.error_at, now)}: "
-        ages.append(("last error", f"{when}{error_line(group.error)}"))
+        name = "waits" if group.waits else "last error"
+        ages.append((name, f"{when}{error_line(group.waits or group.error)}"))
     ages += facts.rows if facts is not None else ()
     bars = state_lines(None, OwnCounts(states, counts, True), True, width - 2)
     return [
@@ -268,7 +267,7 @@ def _add_groups(one: TaskGroup | None, other: TaskGroup) -> TaskGroup:
     if one is None:
         return other
     both = one, other
-    latest = max(both, key=lambda group: (bool(group.error), group.error_at or 0.0))
+    latest = max(both, key=lambda each: (bool(each.error), not each.waits, each.error_at or 0.0))
     payloads = [group.payloads for group in both if group.payloads is not None]
     return TaskGroup(
         one.name,

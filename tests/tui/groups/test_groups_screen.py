@@ -312,16 +312,30 @@ def test_the_command_prints_the_groups(root: str, spooldeck: Run) -> None:
     assert spooldeck("groups", str(root), "--by", "colour").returncode == 64
 
 
+@each(("payloads", "is_shown"), [(2, True), (3, False), (None, False)])
+def test_messages_are_counted_where_they_are_not_as_many_as_tasks(
+    payloads: int | None, is_shown: bool
+) -> None:
+    """A column that equals ALL in each row is not shown."""
+    counts = tuple(3 * (state is State.PENDING) for state in STATES)
+    group = TaskGroup("smtp/a", counts, NOW - 60, None, payloads=payloads)
+    named, table = {State.PENDING: "waiting"}, GroupTable(by="queue", groups=(group,))
+    head, _ = group_table(table, named, State.PENDING, NOW, 120)
+    assert ("N" in words([head]).split()) == is_shown
+
+
 def test_a_group_that_no_time_starts_has_its_reason() -> None:
     """In its row and in JSON it has the reason once, and no next time; a time 0 is now."""
     counts = tuple(int(state is State.PENDING) for state in STATES)
     error = "waits: QueueOnly: only ETRN"
-    group = TaskGroup("etrn/e", counts, NOW - 60, None, error=error, error_at=None, payloads=1)
+    group = TaskGroup("etrn/e", counts, NOW - 60, None, error=error, error_at=None, payloads=0)
     named, facts = {State.PENDING: "waiting"}, {"etrn/e": NOT_BY_TIME}
     table = GroupTable(by="queue", groups=(group,))
     head, (line,) = group_table(table, named, State.PENDING, NOW, 100, title="thread", facts=facts)
     assert {"N", "A"} <= {*words([head]).split()}  # messages, and agents
     assert words([line]).split()[-6:] == ["1m", "-", "waits:", "QueueOnly:", "only", "ETRN"]
+    details = words(group_lines.detail_lines(group, named, NOW, 80))
+    assert "waits        QueueOnly: only ETRN" in details and "last error" not in details
     named |= {State.DONE: "done"}
     done = group._replace(counts=tuple(2 * (state is State.DONE) for state in STATES), payloads=2)
     both = GroupTable(by="queue", groups=(group, done))
