@@ -152,8 +152,16 @@ STALLED_KEY = "stalled?"
 ALL_RECIPIENTS_KEY = "all recipients"
 """Key in `Task.extra` of a mail from the index whose `recipients` are only the first ones: the
 number of all."""
+DUE_AS_STORED_KEY = "at"
+"""Key in `Task.extra`: its due time in the format's own form, of which `due` is a rounded value."""
 WAITS_KEY = "waits"
 """Key in `Task.extra` of a pending or held task: why it does not start, besides its due time."""
+
+
+def own_description(task: Task) -> str:
+    """Its description; "" if that only repeats the sender and the recipients of a mail."""
+    is_repeated = task.description == f"{task.sender} to {', '.join(task.recipients)}"
+    return "" if is_repeated else task.description
 
 
 def count_recipients(task: Task) -> int:

@@ -11,7 +11,7 @@ from itertools import islice
 from engine.config.queue_config import Trash
 from engine.index.schema import Query
 from engine.logs.task_events import Attempt, EventKind, TaskEvent, task_attempts, task_history
-from engine.model import LockEvidence, Part, State, Task
+from engine.model import LockEvidence, Part, State, Task, own_description
 from engine.monitor.recurrence import StillHappens
 from engine.operations.journal import Operation
 from engine.operations.trash import trashed_at
@@ -62,7 +62,6 @@ def detail_lines(
     task: Task, findings: TaskFindings, session: PlaceSession, now: float, width: int
 ) -> list[Line]:
     """All fields of a task, and why it is where it is; a field without a value is omitted."""
-    about = "" if task.sender and task.sender in task.description else task.description
     rows: list[tuple[str, Line]] = [
         ("state", _state_words(task, session, now)),
         ("queue", _plain(task.queue)),
@@ -70,7 +69,7 @@ def detail_lines(
         ("from", _plain(task.sender)),
         ("account", _plain(UNKNOWN if task.account is None else task.account)),
         ("to", _plain(recipients_text(task, 3) or task.destination)),
-        ("about", _plain(about)),
+        ("about", _plain(own_description(task))),
         ("size", _plain(_size_words(findings.parts))),
         (
             "created",

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping
 from engine.model import (
     ALL_RECIPIENTS_KEY,
     ATTEMPTS_ALLOWED_KEY,
+    DUE_AS_STORED_KEY,
     State,
     Task,
     count_recipients,
+    own_description,
 )
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_bytes
@@ -46,15 +48,14 @@ def is_number(text: str) -> bool:
 
 def task_fields(task: Task, states: Mapping[State, str], now: float) -> list[Run]:
     """All fields of a task; empty fields are omitted."""
-    most = task.extra.get(ATTEMPTS_ALLOWED_KEY)
-    allowed = f" of {most}" if most else ""
+    allowed = f" of {most}" if (most := task.extra.get(ATTEMPTS_ALLOWED_KEY)) else ""
     rows = [
         ("id", task.id),
         ("kind", task.kind),
         ("state", states.get(task.state, task.state) + (f" ({task.word})" if task.word else "")),
         ("queue", task.queue),
         ("group", task.group),
-        ("description", task.description),
+        ("description", own_description(task)),
         ("sender", task.sender),
         ("recipients", recipients_text(task, SHOWN_RECIPIENTS)),
         ("destination", "" if task.destination in task.recipients else task.destination),
@@ -71,7 +72,7 @@ def task_fields(task: Task, states: Mapping[State, str], now: float) -> list[Run
         *(
             (name.replace("_", " "), _extra_text(name, text, now))
             for name, text in task.extra.items()
-            if name not in (ATTEMPTS_ALLOWED_KEY, ALL_RECIPIENTS_KEY)
+            if name not in (ATTEMPTS_ALLOWED_KEY, ALL_RECIPIENTS_KEY, DUE_AS_STORED_KEY)
         ),
     ]
     return [(name, safe_line(text)) for name, text in rows if text]

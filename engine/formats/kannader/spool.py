@@ -18,7 +18,7 @@ from engine.formats.kannader import mail_format, sidecar
 from engine.formats.kannader.folder import MailFolder
 from engine.formats.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, LinkTarget
 from engine.formats.kannader.settings import INFLIGHT_CHECK_SECONDS
-from engine.model import Lease, State, Task
+from engine.model import DUE_AS_STORED_KEY, Lease, State, Task
 from engine.system import files
 from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
@@ -308,7 +308,7 @@ class KannaderSpool:
         if mail.schedule.file_stat is not None or link.state is not State.DONE:
             schedule = read_schedule(mail)
             due = schedule.due
-            extra["at"] = mail_format.format_time(schedule.at)
+            extra[DUE_AS_STORED_KEY] = mail_format.format_time(schedule.at)
             if schedule.last_attempt is not None:
                 extra["last_attempt"] = mail_format.format_time(schedule.last_attempt)
             if not mail.broken_note:

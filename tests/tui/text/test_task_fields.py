@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from engine.model import ALL_RECIPIENTS_KEY, ATTEMPTS_ALLOWED_KEY, NULL_SENDER, State
+from engine.model import (
+    ALL_RECIPIENTS_KEY,
+    ATTEMPTS_ALLOWED_KEY,
+    DUE_AS_STORED_KEY,
+    NULL_SENDER,
+    State,
+)
 from tests.console_places import NOW
 from tests.tui.text.test_task_list import a_task
 from tui.text.task_fields import others_text, task_fields
@@ -35,6 +41,16 @@ def test_the_fields_of_a_mail() -> None:
     rows = dict(task_fields(task._replace(recipients=(), account="ann\x1b"), {}, NOW))
     assert (rows["destination"], rows["account"]) == ("u0@far.example", "ann�")
     assert "recipients" not in rows
+
+
+def test_a_field_that_repeats_others_is_no_line() -> None:
+    """A description of only sender and recipients, and the due time as the format has it."""
+    extra = {DUE_AS_STORED_KEY: "2026-12-01T01:33:17Z"}
+    task = a_task(sender="a@x", recipients=("b@y",), description="a@x to b@y", extra=extra)
+    rows = dict(task_fields(task, {}, NOW))
+    assert (rows["sender"], rows["recipients"]) == ("a@x", "b@y")
+    assert not {"description", "at"} & set(rows)
+    assert dict(task_fields(task._replace(description="hello"), {}, NOW))["description"] == "hello"
 
 
 @pytest.mark.parametrize(
