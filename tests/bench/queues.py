@@ -25,8 +25,8 @@ from tests.bench.measure import Bench, Figure, Figures, Unmeasurable, compare, i
 from tests.redis_server import TestServer, running_server
 
 ROOT = Path(__file__).resolve().parents[2]
-NODE_MODULES = ROOT / ".cache" / "bullmq-6" / "node_modules"
-"""Installed by the tests of Node's workers (tests/engine/formats/bullmq/test_bullmq_node.py)."""
+NODE_MODULES = max((ROOT / ".cache").glob("bullmq-6*/node_modules"), default=Path("none"))
+"""Installed by the tests of Node's workers and of BullMQ's versions (tests/node_packages.py)."""
 
 _STOCK = """
 import asyncio, sys, time

@@ -488,7 +488,7 @@ FAULTS: tuple[Fault, ...] = (
     fault("shows an old error of a group", "a group shows the error of a task that died long ago",
           "engine/index/group_counts.py",
           "tests/engine/index/test_group_counts.py::test_the_last_error_is_that_of_the_latest_death",
-          ("+ coalesce(died, created))", "+ created)")),
+          ("+ coalesce(died, created, 0))", "+ coalesce(created, 0))")),
     fault("mixes up targets of a control", "a control sets a value that its target does not allow",
           "engine/store.py",
           "tests/engine/operations/test_controls.py::test_each_target_has_its_own_value_bounds_and_refusal",
