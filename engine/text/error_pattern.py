@@ -10,7 +10,7 @@ import re
 import zlib
 from functools import cache, lru_cache
 
-from engine.text.safe import ERROR_LIMIT, safe_line
+from engine.text.safe import ERROR_LIMIT
 
 _FILES = "sh|py|pl|rb|md|rs|ts|js|so|cc|gz|bz|xz|db|conf|log|html|json|yaml|task|service|list"
 """File name extensions: such a name is not a host name."""
@@ -99,15 +99,6 @@ def reply_code(error: str) -> str:
     """The three-digit code of a server's reply that `fold_error` keeps; "" if none."""
     reply = _find_reply(error)
     return reply[1] if reply else ""
-
-
-_own_name = re.compile(r"^\w+_([2-5]\d\d): (?=\1\b)").sub
-"""Replaces our own name of an error before a reply with the same code: `unavailable_450: 450`."""
-
-
-def error_line(error: str) -> str:
-    """An error in one line, safe to show, without our own name for it before a server's reply."""
-    return _own_name("", safe_line(error))
 
 
 def pattern_name(folded: str) -> str:

@@ -38,6 +38,15 @@ def safe_start(text: str, most: int) -> str:
     return safe_line(text if len(text) <= most else f"{text[: most - 1]}\u2026")
 
 
+_OWN_NAME = re.compile(r"^\w+_([2-5]\d\d): (?=\1\b)")
+
+
+def safe_error(error: str) -> str:
+    """`safe_line` of an error, without our own name of it where a reply with the same code follows:
+    `450 4.2.0 busy` of `unavailable_450: 450 4.2.0 busy`."""
+    return _OWN_NAME.sub("", safe_line(error))
+
+
 _LINE_ENDS = re.compile(r"(\r?\n|\t)")
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from engine.model import AttemptLimit, State, Task, attempts_allowed
 from engine.monitor.recurrence import StillHappens
-from engine.text.error_pattern import error_line, reply_code
+from engine.text.error_pattern import reply_code
 from engine.text.figures import fit_count, format_count
-from engine.text.safe import safe_line
+from engine.text.safe import safe_error, safe_line
 from tui.groups.group_lines import task_lines
 from tui.plan.planning import usual_name
 from tui.session.index_queries import CheckedCluster
@@ -46,9 +46,10 @@ def cluster_table(
         return [(bar(count / most if most else 0.0, SHARE_CELLS), "muted"), (f" {percent:>4}", "")]
 
     def error(each: CheckedCluster) -> Run:
-        pattern = error_line(each.cluster.pattern)
-        code = reply_code(pattern) if is_wide else ""  # which has a column then
-        return pattern.removeprefix(code).lstrip(), ""
+        pattern = safe_error(each.cluster.pattern)
+        if is_wide:  # it has a column for the code
+            pattern = pattern.removeprefix(reply_code(pattern)).lstrip()
+        return pattern, ""
 
     def count(each: CheckedCluster) -> Run:
         return fit_count(each.cluster.count, 5), "strong"
@@ -94,7 +95,7 @@ def evidence_lines(
     since = "" if first is None else format_time_with_age(first, now)
     last_text = "" if last is None else f"last {format_time_with_age(last, now)}"
     fields = [
-        ("error", safe_line(cluster.pattern)),
+        ("error", safe_error(cluster.pattern)),
         *(("" if at else "now", sentence) for at, sentence in enumerate(answer.evidence)),
         ("since", "; ".join(filter(None, [since, last_text]))),
         ("kind", safe_line(", ".join(cluster.kinds))),

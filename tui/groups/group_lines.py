@@ -11,9 +11,8 @@ from engine.index.schema import STATES
 from engine.model import AttemptLimit, State, Task, attempts_allowed
 from engine.monitor.metrics_check import OwnCounts
 from engine.places.place import GroupFacts, Place
-from engine.text.error_pattern import error_line
 from engine.text.figures import fit_count, format_count
-from engine.text.safe import safe_line, state_name
+from engine.text.safe import safe_error, safe_line, state_name
 from tui.queue.painters import BAR_LOOKS, state_lines
 from tui.text import task_list
 from tui.text.frames import NARROW_COLUMNS
@@ -102,7 +101,7 @@ def group_table(
 
 
 def _error_cell(group: TaskGroup, facts: GroupFacts) -> Run:
-    error = error_line(group.error)
+    error = safe_error(group.error)
     if facts.pending and facts.pending not in error:
         error = f"{safe_line(facts.pending)}{'; ' if error else ''}{error}"
     return error, "warn" if facts.pending else ""
@@ -196,7 +195,7 @@ def detail_lines(
     if group.error:
         when = "" if group.error_at is None else f"{format_time_with_age(group.error_at, now)}: "
         name = "waits" if group.waits else "last error"
-        ages.append((name, f"{when}{error_line(group.waits or group.error)}"))
+        ages.append((name, f"{when}{safe_error(group.waits or group.error)}"))
     ages += facts.rows if facts is not None else ()
     bars = state_lines(None, OwnCounts(states, counts, True), True, width - 2)
     return [

@@ -16,7 +16,7 @@ from engine.monitor.recurrence import StillHappens
 from engine.store import Unavailable
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
-from engine.text.safe import safe_line, state_name
+from engine.text.safe import safe_error, safe_line, state_name
 from tui.groups import cluster_lines
 from tui.groups import group_lines as view
 from tui.groups.grouping_reads import GroupsRead, read_groups
@@ -517,7 +517,7 @@ class ErrorClusters(GroupParts[CheckedCluster]):
 
     def scope_words(self, groups: Sequence[CheckedCluster]) -> str:
         if len(groups) == 1:
-            return f"all in this cluster: {groups[0].cluster.pattern}"
+            return f"all in this cluster: {safe_error(groups[0].cluster.pattern)}"
         return f"all in {', '.join(group.cluster.mark for group in groups)}"
 
     def rows_frame(self) -> Frame:

@@ -19,7 +19,7 @@ from engine.monitor.transport_health import TEN_MINUTES, Health, MailHealth, Tra
 from engine.operations.journal import Operation
 from engine.text.figure import UNKNOWN, Figure
 from engine.text.figures import fit_count, format_bytes, format_count, format_rate
-from engine.text.safe import safe_line
+from engine.text.safe import safe_error, safe_line
 from engine.text.times import format_time
 from engine.values import NamedTuple
 from tui.operations import operation_lines, worker_lines
@@ -233,7 +233,7 @@ def _cluster_pane(data: OverviewData, width: int) -> PaneRows:
     place = max((cells_of(session.name) for session, _ in clusters), default=0) + several
     room = width - 19 - place * several
     for session, (cluster, now) in clusters:
-        error = fit_text(safe_line(cluster.pattern), max(8, room - cells_of(now.text)))
+        error = fit_text(safe_error(cluster.pattern), max(8, room - cells_of(now.text)))
         runs: Line = (
             (f"  {cluster.mark:<7}", "accent"),
             (f"{fit_count(cluster.count, 4):>4} ", ""),

@@ -8,9 +8,8 @@ from engine import policy
 from engine.model import State
 from engine.operations.plans import Row
 from engine.replay.settings import RemainderPolicy, ReplayPace, phase_sizes
-from engine.text.error_pattern import error_line
 from engine.text.figure import UNKNOWN
-from engine.text.safe import safe_line
+from engine.text.safe import safe_error, safe_line
 from tui.plan.plan_facts import PlanFacts
 from tui.plan.plan_lines import PlanView, expected_outcome
 from tui.text.graphs import bar
@@ -83,11 +82,12 @@ def _columns(facts: PlanFacts, view: PlanView) -> Iterator[Column[Row]]:
 
 def _what(facts: PlanFacts, view: PlanView, row: Row) -> Run:
     """Why a row is not acted on, or its error or description."""
-    (words, style), task = expected_outcome(facts.plan, row, view), facts.tasks.get(row.id)
+    words, style = expected_outcome(facts.plan, row, view)
+    task = facts.tasks.get(row.id)
     is_mixed = facts.counts is not None and len(facts.counts.transitions) > 1
     if style or task is None:
         return safe_line(words), style
-    text = error_line(task.error) or safe_line(task.description)
+    text = safe_error(task.error or task.description)
     return f"{safe_line(words)}: {text}" if is_mixed else text, "" if task.error else "muted"
 
 
@@ -151,7 +151,7 @@ def still_pane_lines(facts: PlanFacts, width: int) -> list[Line]:
     lines: list[Line] = []
     for mark, amount, one in facts.still_failing()[:MAX_STILL_LINES]:
         evidence = one.now.evidence[0] if one.now.evidence else ""
-        error = fit_text(safe_line(one.cluster.pattern), max(12, width - 24 - 52))
+        error = fit_text(safe_error(one.cluster.pattern), max(12, width - 24 - 52))
         row: Line = (
             (f"   {mark:<8}", "accent"),
             (f"{amount:>4,} of {one.cluster.count:<6,}", ""),

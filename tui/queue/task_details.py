@@ -17,10 +17,10 @@ from engine.operations.journal import Operation
 from engine.operations.trash import trashed_at
 from engine.policy import count_runs, died_at
 from engine.store import StoreError, Unavailable
-from engine.text.error_pattern import error_line, fold_error, pattern_name
+from engine.text.error_pattern import fold_error, pattern_name
 from engine.text.figure import UNKNOWN, Figure
 from engine.text.figures import format_bytes, format_count
-from engine.text.safe import safe_line, state_name
+from engine.text.safe import safe_error, safe_line, state_name
 from engine.values import NamedTuple
 from engine.verbs import VERBS
 from engine.waiting_reasons import join_reasons
@@ -76,7 +76,7 @@ def detail_lines(
             _plain(format_time_with_age(task.created, now) if task.created > 0 else UNKNOWN),
         ),
         ("due", _plain(_due_words(task, now))),
-        ("error", _plain(error_line(task.error))),
+        ("error", _plain(safe_error(task.error))),
         *_cluster_rows(findings.cluster, task, session, now),
         *((name, _plain(text)) for name, text in trash_rows(task, session.place.trash, now)),
         *_attempt_rows(findings.attempts),
@@ -98,7 +98,7 @@ def brief_lines(
         address = ""
     facts = [address, task.description, created, _size_words(findings.parts)]
     first = ", ".join(safe_line(words) for words in facts if words)
-    error = error_line(task.error)
+    error = safe_error(task.error)
     cluster: Line = ()
     if findings.cluster is not None:
         (_, named), (_, now_words) = _cluster_rows(findings.cluster, task, session, now)
@@ -196,7 +196,7 @@ def _attempt_rows(attempts: Sequence[Attempt]) -> list[tuple[str, Line]]:
     for attempt in attempts[-MAX_ATTEMPTS:]:
         when = attempt.began if attempt.began is not None else attempt.ended
         stamp = UNKNOWN if when is None else time.strftime("%H:%M:%S", time.gmtime(when))
-        line: Line = ((stamp, ""), (f"  {safe_line(attempt.error)}", "muted"))
+        line: Line = ((stamp, ""), (f"  {safe_error(attempt.error)}", "muted"))
         rows.append(("" if rows else "tries", line))
     return rows
 

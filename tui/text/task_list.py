@@ -14,9 +14,8 @@ from engine.model import (
     attempts_allowed,
     count_recipients,
 )
-from engine.text.error_pattern import error_line
 from engine.text.figure import UNKNOWN
-from engine.text.safe import safe_line
+from engine.text.safe import safe_error, safe_line
 from engine.values import NamedTuple
 from tui.text.frames import NARROW_COLUMNS
 from tui.text.glyphs import CURSOR, FALLING, GONE, MARK, RISING
@@ -105,7 +104,7 @@ def _address(row: ListedTask) -> Run:
 
 
 def _error(row: ListedTask) -> Run:
-    return error_line(row.task.error), ""
+    return safe_error(row.task.error), ""
 
 
 def _created(row: ListedTask) -> Run:

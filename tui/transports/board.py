@@ -13,7 +13,7 @@ from engine.monitor.transport_health import (
 )
 from engine.text.figure import Figure
 from engine.text.figures import fit_count
-from engine.text.safe import safe_line
+from engine.text.safe import safe_error, safe_line
 from engine.values import NamedTuple
 from tui.session.place_session import PlaceSession
 from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame
@@ -123,7 +123,7 @@ def fault_lines(transport: TransportHealth, now: float, width: int) -> list[Line
     for fault in transport.faults:
         count: Line = ((f"{fit_count(fault.times, 6):>8}  ", "strong"),)
         last: Line = ((format_time_with_age(fault.last, now).partition(" (")[0], "muted"),)
-        lines.append(join_ends((*count, (safe_line(fault.pattern), "")), last, width))
+        lines.append(join_ends((*count, (safe_error(fault.pattern), "")), last, width))
         lead: Line = (("          ", ""), (f"{fault.mark}  ", "accent"))
         share = f" {fault.times / total:>4.0%}"
         room = width - width_of(lead) - len(share)

@@ -21,7 +21,7 @@ from engine.monitor.transport_health import (
 )
 from engine.text.figure import UNKNOWN
 from engine.text.figures import fit_count, format_count
-from engine.text.safe import safe_line
+from engine.text.safe import safe_error, safe_line
 from tui.text.graphs import bar
 from tui.text.lines import (
     BLANK_LINE,
@@ -198,7 +198,7 @@ def _fault(fault: ErrorCluster, everything: int, most: int, now: float, width: i
     lead += ((f" {fault.times / everything:>4.0%}  ", ""),)
     last = f" {format_minutes(now - fault.last)} ago"
     room = max(8, width - width_of(lead) - len(last) - 1)
-    return (*lead, (fit_text(safe_line(fault.pattern), room), ""), (last, "muted"))
+    return (*lead, (fit_text(safe_error(fault.pattern), room), ""), (last, "muted"))
 
 
 def latest_error_lines(transport: TransportHealth, now: float, width: int, most: int) -> list[Line]:

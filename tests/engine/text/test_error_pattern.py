@@ -5,9 +5,8 @@ import string
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.text.error_pattern import error_line, fold_error, pattern_name, reply_code
+from engine.text.error_pattern import fold_error, pattern_name, reply_code
 from engine.text.safe import ERROR_LIMIT, contract_error
-from tests.tables import each
 
 PATTERNS = {error: error for error in (  # which have nothing that varies
     "", "boom", "Unknown task type: bogus_type", "nftban_mail_send function not available",
@@ -136,13 +135,3 @@ def test_a_log_and_a_spool_agree(error: str, tail: str) -> None:
     longer = error[:ERROR_LIMIT] + tail
     assert fold_error(longer) == fold_error(longer[:ERROR_LIMIT])
     assert fold_error(contract_error(error)) == fold_error(error.rstrip("\n"))
-
-
-@each(("error", "shown"), [
-    ("unavailable_450: 450 4.2.0 mailbox busy", "450 4.2.0 mailbox busy"),
-    ("connect_refused_450: 451 not now", "connect_refused_450: 451 not now"),
-    ("a\x1b[1mb", "a\ufffd[1mb"),
-])  # fmt: skip
-def test_a_reply_is_shown_without_our_name_for_it(error: str, shown: str) -> None:
-    """Its code says as much; another code is news."""
-    assert error_line(error) == shown

@@ -21,6 +21,21 @@ def test_no_character_at_all_can_act_on_a_terminal() -> None:
     assert [c for c in through if c.isspace()] == [" "]
 
 
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        ("unavailable_450: 450 4.2.0 busy", "450 4.2.0 busy"),
+        ("rejected_550: 450 busy", "rejected_550: 450 busy"),
+        ("unavailable_450: 4500 busy", "unavailable_450: 4500 busy"),
+        ("unavailable_no_space: disk\x1b full", "unavailable_no_space: disk\ufffd full"),
+        ("", ""),
+    ],
+)
+def test_an_error_is_shown_without_our_name_of_the_same_reply(error: str, shown: str) -> None:
+    """The name only repeats the code; a name that says more stays."""
+    assert safe.safe_error(error) == shown
+
+
 FOREIGN_HOSTS = [f"b{c}c.org" for c in "\uff1e\uff20\uff0c\u00a8\u2024"]
 FOREIGN_HOSTS += ["b\uff3cc", "b\u3002org"]
 FOREIGN_HOSTS += ["\uff3b1.2.3.4\uff3d", "x\u2100.org", "b\u037ec.org", "\uff45xample.org", ""]

@@ -167,6 +167,18 @@ def test_the_answer_of_a_cluster_is_whole_at_any_width(width: int) -> None:
     assert "no (23h59m)" in words([row.line])
 
 
+def test_a_cluster_of_replies_is_named_by_the_reply() -> None:
+    """Not by our own name before it, which took the room of the text; its code has a column."""
+    pattern = "unavailable_452: 452 4.2.2 mailbox full"
+    cluster = Cluster("F-1", pattern, 2, first=None, last=None, kinds=(), example="a")
+    checked = CheckedCluster(cluster, Recurrence(StillHappens.NO, "no (1m)", ()))
+    for width, text in ((59, "2  452 4.2.2 mailbox full"), (120, "452  4.2.2 mailbox full")):
+        _, (row,) = cluster_table([checked], NOW, width)
+        assert text in words([row.line]) and "unavailable" not in words([row.line])
+    printed = words(evidence_lines(checked, (), NOW, 100, state=State.DEAD))
+    assert "452 4.2.2" in printed and "unavailable" not in printed
+
+
 def test_a_cluster_of_several_states_has_no_time_column() -> None:
     """No task is `ready` or due that is dead: with tasks of other states beside it, its time is
     only its age."""

@@ -338,6 +338,10 @@ def test_a_group_that_no_time_starts_has_its_reason() -> None:
     assert "waits        QueueOnly: only ETRN" in details and "last error" not in details
     named |= {State.DONE: "done"}
     done = group._replace(counts=tuple(2 * (state is State.DONE) for state in STATES), payloads=2)
+    failed = group._replace(error="unavailable_450: 450 4.2.0 busy")
+    rows = group_table(table._replace(groups=(failed,)), named, State.PENDING, NOW, 100)[1]
+    for text in (words(rows), words(group_lines.detail_lines(failed, named, NOW, 80))):
+        assert "450 4.2.0 busy" in text and "unavailable" not in text
     both = GroupTable(by="queue", groups=(group, done))
     head, (_, line) = group_table(both, named, State.PENDING, NOW, 78, title="thread", facts=facts)
     assert words([head]).split()[:4] == ["THREAD", "ALL", "WAIT", "DONE"]  # before messages
