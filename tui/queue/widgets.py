@@ -25,7 +25,7 @@ from tui.screens.rows_screen import WIDE_COLUMNS, WIDE_LINES
 from tui.session.place_session import describe_server
 from tui.session.worker_rows import lock_step
 from tui.terminal.render_cache import Across, Down
-from tui.text.frames import BOX, Frame, frame_border
+from tui.text.frames import BOX_FRAME_CELLS, Frame, frame_border
 from tui.text.graphs import AXIS_CELLS, time_axis
 from tui.text.lines import Line, cut_line, fact_line, fold_long_lines
 from tui.text.lock import ALARMING_VERDICTS, lock_line
@@ -117,7 +117,6 @@ MIN_LOG_HEIGHT = 28
 FIXED_LINES = 5
 """Header, tabs, facts, next step, hints."""
 
-
 ROWS_STEP = 4
 """Rows by which the list becomes higher or lower."""
 
@@ -150,22 +149,23 @@ def divide_screen(
     details: int,
     log: int,
     folded: int = 0,
+    blank: int = 0,
 ) -> QueueFrame:
     """Divide a screen between the list, the task under its cursor, the log, graph and states.
     `rows`: of the list. `alarms`: the lock has an alarm. `facts`: rows of the whole queue.
-    `details`: lines about the task. `log`: lines of the log. `folded`: more lines for the facts, as
-    many as graph and details leave."""
+    `details`: lines about the task, the last `blank` of them free. `log`: lines of the log.
+    `folded`: more lines for the facts, before those of the graph and the free ones."""
     width, height = size
     border = frame_border(width, height)
     room = height - FIXED_LINES - filtered
     if width >= WIDE_COLUMNS and height >= WIDE_LINES:
         # The list is as high as its rows, in steps: the others do not move for one more.
         listed = border + 1 + ROWS_STEP * max(1, -(-rows // ROWS_STEP))
-        bars = states + facts + 2
-        free = room - bars - max(MIN_DETAILS_LINES, details) - border
-        graph = free if free >= border + MIN_GRAPH_LINES else 0
-        folded = max(0, min(folded, free - (border + MIN_GRAPH_LINES if graph else 0)))
-        bars, graph = bars + folded, max(0, graph - folded)
+        free = room - states - facts - 2 - border
+        folded = max(0, min(folded, free - max(MIN_DETAILS_LINES, details - blank)))
+        bars = states + facts + 2 + folded
+        graph = free - folded - max(MIN_DETAILS_LINES, details)
+        graph = graph if graph >= border + MIN_GRAPH_LINES else 0
         lines = min(border + max(1, log), max(room - listed, (room + 1) // 4))
         return QueueFrame(
             border, True, 1, log=lines, details=1, graph=graph, states=bars, side=width // 3
@@ -187,8 +187,8 @@ class QueueWidgets:
         self.session, self.context = parts.session, parts.context
         self.frame = QueueFrame()
         self.graph_pane = GraphPane()
-        self._details_lines = 0
-        """Lines that the details have: the graph does not move for a few."""
+        self._details_lines = self._blank_lines = 0
+        """Lines for the details, and how many are free: the graph does not move for a few."""
 
     def compose(self) -> ComposeResult:
         parts = self.parts
@@ -246,7 +246,7 @@ class QueueWidgets:
 
     def lay_out(self) -> None:
         parts, readings = self.parts, self.session.readings
-        on_problems, side = parts.tabs.on_problems, self._screen.size.width // 3 - BOX
+        on_problems, side = parts.tabs.on_problems, self._screen.size.width // 3 - BOX_FRAME_CELLS
         facts = painters.fact_rows(readings.queue_figures.rows, side)
         frame = divide_screen(
             self._screen.size,
@@ -262,6 +262,7 @@ class QueueWidgets:
             details=self._details_lines + self._warning.display,  # which takes a row of them
             log=len(readings.log),
             folded=len(fold_long_lines(facts, side, 4 * len(facts))) - len(facts),
+            blank=self._blank_lines,
         )
         if frame == self.frame:
             return
@@ -335,7 +336,8 @@ class QueueWidgets:
             self.details.show_frame(frame, focused=self.details.has_focus)
             if not 0 <= self._details_lines - len(lines) <= MOST_BLANK_LINES:
                 self._details_lines = len(lines)
-                self.lay_out()
+            self._blank_lines = self._details_lines - len(lines)
+            self.lay_out()
 
     def _paint_graph(self) -> None:
         pane, now, (width, height) = self.graph_pane, self.parts.clock(), self._graph.size

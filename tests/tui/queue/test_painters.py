@@ -52,19 +52,19 @@ def test_a_queue_without_a_metrics_file_says_who_writes_it() -> None:
 
 
 def test_the_facts_of_a_queue_take_few_lines() -> None:
-    """Below the bars are the first facts of a queue, one on a line; a long one is whole where the
-    graph has lines for it."""
+    """Below the bars are the first facts of a queue, one on a line; a long one is whole before the
+    graph has lines."""
     facts = [(f"fact {n}", "x" * 50) for n in range(9)]
     assert len(painters.fact_rows(facts, 30)) == painters.MAX_FACTS
-    for height, folded in ((40, 4), (34, 1)):
+    for height, has_graph in ((40, True), (34, False)):
         plain, frame = (
             divide_screen(
                 Size(120, height), 6, False, 9, alarms=False, facts=4, details=6, log=9, folded=more
             )
             for more in (0, 4)
         )
-        assert frame.states - plain.states == plain.graph - frame.graph == folded
-        assert frame.graph
+        assert frame.states - plain.states == 4 and plain.graph
+        assert frame.graph == (plain.graph - 4 if has_graph else 0)
 
 
 @each(("states", "folded"), [(7, 4), (8, 3)])
@@ -79,6 +79,26 @@ def test_long_facts_leave_the_details_their_lines(states: int, folded: int) -> N
     assert not plain.graph
     assert frame.states - plain.states == folded
     assert 30 - FIXED_LINES - frame.states - frame.border >= MIN_DETAILS_LINES
+
+
+def test_long_facts_get_the_free_lines_of_the_details() -> None:
+    """Lines that are kept so that the graph does not move are free for a text that would be cut."""
+    full, freed = (
+        divide_screen(
+            Size(120, 30),
+            states=6,
+            filtered=False,
+            rows=9,
+            alarms=False,
+            facts=4,
+            details=11,
+            log=9,
+            folded=4,
+            blank=n,
+        )
+        for n in (0, 3)
+    )
+    assert freed.states - full.states == 3
 
 
 def test_names_of_facts_are_whole() -> None:

@@ -22,7 +22,7 @@ from textual.widgets import Input
 from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.logs.log_line import format_log_line
 from engine.model import Edge, LockEvidence, State, Task, Verdict
-from engine.places.place import Place
+from engine.places.place import Place, WholeQueueFigures
 from engine.store import Store, Unavailable
 from tests.console_operator import ConsoleOperator, an_operator, clock_of
 from tests.console_places import (
@@ -423,6 +423,20 @@ async def test_details_beside_the_list_are_whole() -> None:
 
         whole = (f"still? unknown: {why}", "lock is stuck: no heartbeat from PID 4711 for")
         await operator.until(lambda: all(text in details() for text in whole))
+
+
+async def test_facts_below_the_states_are_whole() -> None:
+    """Each word of a long fact is shown, also if it is as wide as the frame leaves."""
+    fact = "? no statistics log: option -l of the scheduler, or stores.zmailer.statistics"
+    figures = WholeQueueFigures(rows=(("failures", fact),))
+    async with a_list(queue_figures=lambda: figures) as operator:
+        await operator.pilot.resize_terminal(120, 40)
+
+        def facts() -> str:
+            lines = (line.rstrip("| ").rpartition("|")[2] for line in operator.text.split("\n"))
+            return " ".join(" ".join(lines).split())
+
+        await operator.until(lambda: f"failures {fact}" in facts())
 
 
 async def test_details_follow_lock_and_limit_while_the_cursor_rests(
