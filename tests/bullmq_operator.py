@@ -32,9 +32,10 @@ class LoudStore(BullmqStore):
 
     @override
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
+        moves = list(moves)
         outcomes = super().swap_all(moves)
         for at in count():
-            if at % MOVES_PER_PIPELINE == 0:
+            if at % MOVES_PER_PIPELINE == 0 and at < len(moves):
                 os.write(1, b"swap\n")
                 os.read(0, 1)
             if (outcome := next(outcomes, None)) is None:

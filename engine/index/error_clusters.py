@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from engine.index.reader import Reader
 from engine.index.schema import ALL_STATE_NUMBERS, Query, clean_text, query_condition
 from engine.text import error_pattern
+from engine.verbs import WAITING_PREFIX
 
 MAX_CLUSTERS = 200
 """Maximum number of clusters, the largest first."""
@@ -43,6 +44,8 @@ class Cluster:
 _KINDS = """
 SELECT cluster, kind, count(*) AS c, min(died) AS f, max(died) AS l, max(n) AS m
 FROM task {how} WHERE {met} GROUP BY {by}"""
+_FAILED = f"cluster<>'' AND cluster NOT LIKE '{WAITING_PREFIX}%'"
+"""With an error, and not only with what the task waits for."""
 _CLUSTERS = f"""
 SELECT cluster, c, f, l, kinds, (SELECT id FROM task WHERE n = m) FROM (
     SELECT cluster, sum(c) AS c, min(f) AS f, max(l) AS l, json_group_array(DISTINCT kind) AS kinds,
@@ -59,7 +62,7 @@ def query_clusters(reader: Reader, query: Query, now: float) -> tuple[Cluster, .
         how, by = "INDEXED BY by_cluster", "state, cluster, kind"
     if query.state is None:
         met = f"state IN ({ALL_STATE_NUMBERS}) AND {met}"  # the index begins with the state
-    sql = _CLUSTERS.format(how=how, met=f"cluster<>'' AND {met}", by=by)
+    sql = _CLUSTERS.format(how=how, met=f"{_FAILED} AND {met}", by=by)
     clusters: list[Cluster] = []
     for pattern, count, first, last, kinds, example in reader.fetch(sql, values):
         is_sorted = reader.has_index("by_cluster")

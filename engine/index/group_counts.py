@@ -54,6 +54,8 @@ class TaskGroup(NamedTuple):
     waits for, with `WAITING_PREFIX`, only if none has an error."""
     error_at: float | None = None
     """When that task died, epoch seconds UTC; None if it has not, or if unknown."""
+    error_rank: float = 0.0
+    """Of two groups the larger one has the later error."""
     payloads: int | None = None
     """Number of different payloads, such as the messages of recipients; None if not counted."""
     tasks: tuple[int, ...] = ()
@@ -159,7 +161,7 @@ def query_groups(
         return GroupTable(by, groupings)
     names = json.dumps([row[0] for row in rows])
     last = reader.fetch(_ERRORS.format(name=source.name, source=source.source), (*values, names))
-    errors = {name: (error, at) for name, error, at, _ in last}
+    errors = {name: (error, at, rank) for name, error, at, rank in last}
     units, amount, total = rows[0][4:7]
     groups = tuple(_group(row, errors) for row in rows)
     remainder = total - sum(group.total for group in groups)
@@ -167,9 +169,9 @@ def query_groups(
     return GroupTable(by, groupings, groups, others, remainder, unit=UNITS[units])
 
 
-def _group(row: Sequence[Any], errors: Mapping[str, tuple[str, float | None]]) -> TaskGroup:
+def _group(row: Sequence[Any], errors: Mapping[str, tuple[str, float | None, float]]) -> TaskGroup:
     name, payloads, oldest, due, _, _, _, *numbers = row
-    error, error_at = errors.get(name, ("", None))
+    error, error_at, rank = errors.get(name, ("", None, 0.0))
     counts, tasks = tuple(numbers[: len(STATES)]), tuple(numbers[len(STATES) :])
     return TaskGroup(
         name,
@@ -178,6 +180,7 @@ def _group(row: Sequence[Any], errors: Mapping[str, tuple[str, float | None]]) -
         due,
         error=error,
         error_at=error_at,
+        error_rank=rank,
         payloads=payloads,
         tasks=tasks,
     )

@@ -266,16 +266,15 @@ def _add_groups(one: TaskGroup | None, other: TaskGroup) -> TaskGroup:
     if one is None:
         return other
     both = one, other
-    latest = max(both, key=lambda each: (bool(each.error), not each.waits, each.error_at or 0.0))
+    latest = max(both, key=lambda group: group.error_rank)
     payloads = [group.payloads for group in both if group.payloads is not None]
-    return TaskGroup(
-        one.name,
-        tuple(map(sum, zip(one.counts, other.counts, strict=True))),
-        min((group.oldest for group in both if group.oldest is not None), default=None),
-        min((group.next_due for group in both if group.next_due is not None), default=None),
-        error=latest.error,
-        error_at=latest.error_at,
+    return latest._replace(
+        name=one.name,
+        counts=tuple(map(sum, zip(one.counts, other.counts, strict=True))),
+        oldest=min((group.oldest for group in both if group.oldest is not None), default=None),
+        next_due=min((each.next_due for each in both if each.next_due is not None), default=None),
         payloads=sum(payloads) if payloads else None,
+        tasks=(),
     )
 
 

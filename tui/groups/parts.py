@@ -473,11 +473,13 @@ class ErrorClusters(GroupParts[CheckedCluster]):
 
     @property
     def why_no_rows(self) -> str:
-        """That none failed; beside a state without, how many have, and the keys to them."""
+        """That none failed, or none with an error; beside a state without, how many have."""
         session, state = self.session, self.query.state
         dead, states = session.inspector.latest.counts.get(State.DEAD, 0), session.inspector.states
-        if state in (None, State.DEAD) or not dead:
+        if self.query.filter or not dead:
             return none_failed(self.none, None if self.query.filter else self.context.totals())
+        if state in (None, State.DEAD):
+            return f"{format_count(dead, 'task')} failed without an error: 4 lists them"
         here, there = (state_name(states.get(one, one)) for one in (state, State.DEAD))
         return f"none in {here}; {dead:,} in {there}: 4, then c"
 

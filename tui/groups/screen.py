@@ -72,7 +72,7 @@ Row: TypeAlias = KeyRow[Parts, Change]
 
 
 def _with_rows(row: Row) -> Row:
-    """A key; one for rows has no hint without any."""
+    """The key; if it acts on rows, it has no hint while there are none."""
     needs = row.key.verb or row.key.action in ("open", "mark", "mark_stopped")
     return replace(row, label=lambda parts: "" if needs and parts.is_empty else row.label(parts))
 

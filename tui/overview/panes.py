@@ -441,7 +441,8 @@ class OverviewPanes:
         _, rows = self._drawn_alerts
         room, amount, picker = frame.inside(frame.alerts), len(rows), self.rows[ALERTS]
         head: tuple[Line, ...] = () if rows else (painters.no_alerts(parts),)
-        has_count = not frame.border and 1 < room < amount  # there is no title to say it
+        # There is no title to say it.
+        has_count = not frame.border and 1 < room < amount + picker.is_gone
         room -= has_count
         for _ in range(1 + has_count):  # again, as the rows are scrolled now
             if has_count:
@@ -460,8 +461,8 @@ class OverviewPanes:
             self.rows[ALERTS].set_frame(notice)
 
     def _shown_alerts(self, room: int, amount: int, pane: str) -> tuple[str, str]:
-        """Which alerts are on screen, and the keys that lead to the others. The row of one that has
-        left is no alert."""
+        """Which alerts are on screen, and the keys that lead to the others. A kept row of an alert
+        that has ended is not counted."""
         top, last = self.rows[ALERTS].top, self.rows[ALERTS].top + room - self.rows[ALERTS].is_gone
         ways = [key for key, is_more in (("k", top), ("j", last < amount)) if is_more]
         keys = " ".join(ways) if pane == ALERTS else "Tab"

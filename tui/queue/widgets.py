@@ -149,12 +149,11 @@ def divide_screen(
     details: int,
     log: int,
     folded: int = 0,
-    blank: int = 0,
 ) -> QueueFrame:
     """Divide a screen between the list, the task under its cursor, the log, graph and states.
     `rows`: of the list. `alarms`: the lock has an alarm. `facts`: rows of the whole queue.
-    `details`: lines about the task, the last `blank` of them free. `log`: lines of the log.
-    `folded`: more lines for the facts, before those of the graph and the free ones."""
+    `details`: lines about the task. `log`: lines of the log. `folded`: more lines for the facts,
+    before those of the graph."""
     width, height = size
     border = frame_border(width, height)
     room = height - FIXED_LINES - filtered
@@ -162,7 +161,7 @@ def divide_screen(
         # The list is as high as its rows, in steps: the others do not move for one more.
         listed = border + 1 + ROWS_STEP * max(1, -(-rows // ROWS_STEP))
         free = room - states - facts - 2 - border
-        folded = max(0, min(folded, free - max(MIN_DETAILS_LINES, details - blank)))
+        folded = max(0, min(folded, free - max(MIN_DETAILS_LINES, details)))
         bars = states + facts + 2 + folded
         graph = free - folded - max(MIN_DETAILS_LINES, details)
         graph = graph if graph >= border + MIN_GRAPH_LINES else 0
@@ -187,8 +186,8 @@ class QueueWidgets:
         self.session, self.context = parts.session, parts.context
         self.frame = QueueFrame()
         self.graph_pane = GraphPane()
-        self._details_lines = self._blank_lines = 0
-        """Lines for the details, and how many are free: the graph does not move for a few."""
+        self._details_lines = 0
+        """Lines that the details have: the graph does not move for a few."""
 
     def compose(self) -> ComposeResult:
         parts = self.parts
@@ -262,7 +261,6 @@ class QueueWidgets:
             details=self._details_lines + self._warning.display,  # which takes a row of them
             log=len(readings.log),
             folded=len(fold_long_lines(facts, side, 4 * len(facts))) - len(facts),
-            blank=self._blank_lines,
         )
         if frame == self.frame:
             return
@@ -336,8 +334,7 @@ class QueueWidgets:
             self.details.show_frame(frame, focused=self.details.has_focus)
             if not 0 <= self._details_lines - len(lines) <= MOST_BLANK_LINES:
                 self._details_lines = len(lines)
-            self._blank_lines = self._details_lines - len(lines)
-            self.lay_out()
+                self.lay_out()
 
     def _paint_graph(self) -> None:
         pane, now, (width, height) = self.graph_pane, self.parts.clock(), self._graph.size

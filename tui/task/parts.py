@@ -331,7 +331,7 @@ class TaskParts:
         try:
             await read()
         finally:
-            self._running.remove(name)
+            self._running.discard(name)
         return Change.NOTHING
 
     def tick(self) -> Change:

@@ -181,7 +181,7 @@ def fold_long_lines(lines: Sequence[Line], width: int, rows: int) -> list[Line]:
         if width_of(line) <= width or width_of(line := _without_end_blanks(line)) <= width:
             folded.append(line)
             continue
-        text, style = line[-1]
+        text, style = line[-1] if line else ("", "")  # there may be no width at all
         lead = merge_runs([*line[:-1], (" " * (len(text) - len(text.lstrip())), "")])
         room = width - width_of(lead)
         if not free or room < MIN_FOLDED_CELLS:

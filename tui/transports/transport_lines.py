@@ -262,7 +262,7 @@ def no_transports_line(sending: MailHealth, *, has_mail: bool) -> Line:
     if sending.is_reading:
         return (("   reading mail.log ...", "muted"),)
     if not sending.sources and not has_mail:
-        return (("   no mail transports here", "muted"),)
+        return (("   no transports: what this place sends goes out without them", "muted"),)
     if not sending.sources:
         return (("   no mail figures: mail.prom and mail.log are missing", "muted"),)
     return (("   no transport in mail.prom, none in the last hour of mail.log", "muted"),)
@@ -354,7 +354,7 @@ def summary_line(sending: MailHealth, limit: float, routes: MailRoutes | None = 
         return (*lead, (safe_line(why) or "not known", "unknown"))
     if failing:
         return (*lead, (f"failing: {', '.join(failing)}", "error"))
-    return (*lead, ("none failing", "muted"))
+    return (*lead, ("none failing" if health else "", "muted"))
 
 
 def next_step(transport: TransportHealth, limit: float) -> tuple[str, str]:

@@ -21,8 +21,10 @@ MAX_LINE_CELLS = 1000
 GHOST_SECONDS = 10.0
 """Seconds for which a row that has left stays under the cursor."""
 
-ROW_LEFT_SUFFIX, SHORT_CELLS = "  no longer here", 20
-"""What a ghost row ends with; its last columns below this width make room for it as a whole."""
+ROW_LEFT_SUFFIX = "  no longer here"
+"""What a ghost row ends with."""
+SHORT_CELLS = 20
+"""The last columns of a ghost row below this width make room for that as a whole."""
 
 
 class Picker(Painted, can_focus=True):
@@ -185,8 +187,11 @@ class Picker(Painted, can_focus=True):
         text = "".join(text for text, _ in line)
         if self.is_gone:
             room, text = max(0, self.size.width - len(ROW_LEFT_SUFFIX)), " " + text[1:].rstrip()
-            while cells_of(text) > room and len(last := text.rpartition("  ")[2]) < SHORT_CELLS:
-                text = text.removesuffix(last).rstrip()  # a column, such as the key of an alert
+            while cells_of(text) > room:
+                rest, _, last = text.rpartition("  ")
+                if not rest.strip() or len(last) >= SHORT_CELLS:
+                    break  # it would not be named any more
+                text = rest.rstrip()  # without a column, such as the key of an alert
             line = ((fit_text(text, room) + ROW_LEFT_SUFFIX, "ghost"),)
         if not self.is_active:
             return line  # the focused pane has the only cursor

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from itertools import groupby, islice
 from typing import Any
@@ -295,9 +296,15 @@ class JobMoves:
 
         prepared = prepare(list(islice(waiting, MOVES_PER_PIPELINE)))
         while prepared.moves:
-            # Taken before the server works, as what makes the moves may ask it; prepared once.
+            # Take the next moves first: what makes them may use the connection. `cache` prepares
+            # them once, or raises again below, once the outcomes of what was sent are known.
             following = cache(partial(prepare, list(islice(waiting, MOVES_PER_PIPELINE))))
-            answers = self._send(prepared, following)
+
+            def prepare_early(prepare_next: Callable[[], object] = following) -> None:
+                with suppress(Exception):
+                    prepare_next()
+
+            answers = self._send(prepared, prepare_early)
             yield [outcome for outcome, _ in answers]
             prepared = following()
 
@@ -345,7 +352,7 @@ class JobMoves:
         """Send changes in pipelines of scripts, each for many jobs; the answer to each, in order.
 
         A script that has cost much ends early: its other jobs are sent again. `meanwhile` is called
-        once, and must not use the connection.
+        at most once, and must not use the connection.
         """
         answers: list[Any] = [None] * len(changes)
         waiting = list(range(len(changes)))

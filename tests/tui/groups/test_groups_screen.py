@@ -146,6 +146,23 @@ async def test_a_list_without_a_cluster_offers_no_action() -> None:
         await operator.step("X", "no task to act on acts on nothing")
 
 
+async def test_dead_tasks_without_an_error_are_said_to_be_here() -> None:
+    """They are in no cluster; the other places are not named for them."""
+    place = a_place(a_memory([a_task(n, State.DEAD, error="") for n in (1, 2)]))
+    async with an_operator(place, clock=lambda: NOW) as operator:
+        await operator.opens(QueueScreen, "4")
+        await operator.step("c", ClustersScreen, "2 tasks failed without an error: 4 lists them")
+
+
+def test_the_last_error_of_two_groups_is_the_later_one() -> None:
+    """Also of tasks that have not died, in any order of the groups."""
+    counts = tuple(0 for _ in STATES)
+    old = TaskGroup("a", counts, None, None, error="450 old", error_rank=1.0)
+    new = TaskGroup("b", counts, None, None, error="451 new", error_rank=2.0)
+    merged = [group_lines._add_groups(*both).error for both in ((old, new), (new, old))]
+    assert merged == ["451 new", "451 new"]
+
+
 class NoDead(MemoryStore):
     """A store that has no state for dead tasks: they wait for another attempt, or leave."""
 
@@ -155,7 +172,8 @@ class NoDead(MemoryStore):
 async def test_clusters_without_a_dead_state_are_of_waiting_tasks() -> None:
     """In the overview the pane of the clusters has those that `c` opens, which `]` leaves for the
     dead tasks of the next place; without any, it is said how many other places have."""
-    waiting = a_memory([a_task(n, error="450 mailbox busy") for n in range(3)])
+    waits = a_task(8, error="waits: its scheduler has not read it yet")
+    waiting = a_memory([a_task(n, error="450 mailbox busy") for n in range(3)] + [waits])
     dead = a_memory([a_task(9, State.DEAD, error="550 unknown")])
     places = [
         a_place(waiting, open=lambda: NoDead(waiting), name="/srv/outbox", lock=None),

@@ -81,26 +81,6 @@ def test_long_facts_leave_the_details_their_lines(states: int, folded: int) -> N
     assert 30 - FIXED_LINES - frame.states - frame.border >= MIN_DETAILS_LINES
 
 
-def test_long_facts_get_the_free_lines_of_the_details() -> None:
-    """Lines that are kept so that the graph does not move are free for a text that would be cut."""
-    full, freed = (
-        divide_screen(
-            Size(120, 30),
-            states=6,
-            filtered=False,
-            rows=9,
-            alarms=False,
-            facts=4,
-            details=11,
-            log=9,
-            folded=4,
-            blank=n,
-        )
-        for n in (0, 3)
-    )
-    assert freed.states - full.states == 3
-
-
 def test_names_of_facts_are_whole() -> None:
     """The longest name of what a queue reports about itself sets the column of the values."""
     rows = painters.fact_rows([("tokens", "0 of 5"), ("next token", "16:02:20Z (in 9s)")], 40)

@@ -369,6 +369,18 @@ def test_many_moves_have_an_outcome_each(client: Redis, store: BullmqStore) -> N
     assert client.zcard("spooldeck:bull:mails:held") == number
 
 
+def test_a_fault_in_a_later_move_does_not_hide_what_was_done(
+    client: Redis, store: BullmqStore
+) -> None:
+    """It is prepared while the server works: the outcomes of what was sent come first."""
+    *moves, last = hold_failed(store, client, MOVES_PER_PIPELINE + 1)
+    odd: Any = object()
+    outcomes = store.swap_all([*moves, last._replace(new=odd)])
+    assert [next(outcomes).error for _ in moves] == [None] * MOVES_PER_PIPELINE
+    with pytest.raises(AttributeError):
+        next(outcomes)
+
+
 def test_an_error_of_one_job_does_not_hide_the_others(client: Redis, store: BullmqStore) -> None:
     """In a script for many jobs, the one on which a command fails has the error as its outcome, and
     stays where it was; the jobs before and after it are changed."""
