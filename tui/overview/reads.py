@@ -120,12 +120,16 @@ class OverviewReads:
         parts change together, or none if it is not wanted any more."""
         loop = asyncio.get_running_loop()
         began, generation = loop.time(), session.inspector.latest.generation
+        before = self.of(session)
         try:
             place_reads = await self._read(session, graph)
         except Unavailable:
             self._place_reads.pop(session.number, None)  # its line says why
         else:
             if is_wanted():
+                present = self.of(session)
+                if present is not None and present is not before:  # by `next_rows`
+                    place_reads = place_reads._replace(state=present.state, ages=present.ages)
                 self._place_reads[session.number] = place_reads
         ended = loop.time()
         earliest = ended + max(CHANGED_READ_SECONDS, READ_COST_FACTOR * (ended - began))

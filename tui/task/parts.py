@@ -407,9 +407,9 @@ class TaskParts:
             return ()
         if reader.changed and self.tab != "summary":
             return ((f" {reader.changed}", "warn"),)
-        return next_line(*self._next_key(task), short_id(task.id), width)
+        return next_line(*self._next_key(task, details), short_id(task.id), width)
 
-    def _next_key(self, task: Task) -> tuple[str, str]:
+    def _next_key(self, task: Task, details: TaskDetails) -> tuple[str, str]:
         place, is_pending = self.session.place, task.state is State.PENDING
         lock, read_only = self.session.readings.lock, self.context.arming.read_only
         is_due = is_pending and (task.due or 0.0) <= self.context.clock()
@@ -425,9 +425,9 @@ class TaskParts:
             key, does = "L", "releases it"
         verb = next((each.verb for each in keys.verb_keys() if each.shown == key), "")
         if not verb or self.verb_refusal(verb):
-            does = "follows its log" if task.attempts == 0 else "shows its log lines"
-            return ("", why) if (why := self.session.no_log) else ("t", does)
-        cluster = None if self.reader.details is None else self.reader.details.cluster
+            does = "shows its" if "log" in view.part_counts(details) else "follows its"
+            return ("", why) if (why := self.session.no_log) else ("t", f"{does} log")
+        cluster = details.cluster
         if key == "R" and cluster is not None and cluster.now.answer is StillHappens.YES:
             does += "; its error still happens"
         return key, does if self.context.arming.is_armed else f"{does} (! arms first)"

@@ -22,6 +22,7 @@ from engine.text.figures import format_count
 from engine.text.safe import safe_line, safe_lines, state_name
 from engine.text.times import format_rough_duration
 from engine.values import NamedTuple
+from engine.verbs import WAITING_PREFIX
 from tui.session.index_queries import CheckedCluster
 from tui.task.why_waiting import NO_OUTLOOK, TaskOutlook
 from tui.text import glyphs
@@ -253,15 +254,14 @@ def _short_clock(last: float, now: float, is_narrow: bool, moment: float) -> str
 
 def error_rows(details: TaskDetails, now: float) -> list[Run]:
     """The last error, how many tasks have it, and whether it still happens."""
-    if not details.task.error:
-        return []
+    if not details.task.error or details.task.error.startswith(WAITING_PREFIX):
+        return []  # what it waits for is said already
     rows = [("error", safe_line(details.task.error).strip())]
     if details.cluster is not None:
         cluster, check = details.cluster
         also = others_text(max(0, cluster.count - 1), details.task.state, details.states)
-        rows.append(("cluster", f"{details.mark}, {also}"))
         evidence = f", {check.evidence[0]}" if check.evidence else ""
-        rows.append(("still?", f"{check.text}{evidence}"))
+        rows += [("cluster", f"{details.mark}, {also}"), ("still?", f"{check.text}{evidence}")]
     elif details.mark:
         rows.append(("cluster", details.mark))
     return rows

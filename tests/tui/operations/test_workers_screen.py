@@ -180,7 +180,7 @@ async def test_read_only_names_no_key_that_starts_a_worker() -> None:
     command = ("true",)
     for read_only, task_says, place_says in (
         (False, "next 3 opens the workers: W there starts one", "no task here: W starts a worker"),
-        (True, "next t shows its log lines", "no task here"),
+        (True, "next t follows its log", "no task here"),
     ):
         place = a_place(a_memory([a_task(1)]), lock=free, worker_command=command)
         async with an_operator(place, read_only=read_only) as operator:

@@ -89,7 +89,7 @@ from tui.overview.side_panes import PaneRow, PaneRows
 from tui.queue.screen import QueueScreen
 from tui.screens.rows_parts import ROW_HAS_LEFT
 from tui.screens.target import Target
-from tui.session.index_queries import CheckedCluster
+from tui.session.index_queries import CheckedCluster, check_clusters
 from tui.task.screen import TaskScreen
 from tui.text import keys, table
 from tui.text.frames import share_lines
@@ -408,6 +408,30 @@ async def test_the_table_is_gone_through_and_turned(kinds: MemoryTasks) -> None:
             kinds.put(("", late[60].id), late[60])
         await operator.until(lambda: re.search(r"TOTAL +101 ", operator.text))
         assert "Ages: many, pending by kind" in operator.text
+
+
+async def test_rows_that_are_chosen_during_a_read_stay(
+    kinds: MemoryTasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read that began before the key x ends after it: it does not bring back the former rows."""
+    may_end, real = asyncio.Event(), check_clusters
+
+    async def late(*words: Any) -> Any:
+        await may_end.wait()
+        return await real(*words)
+
+    async with overview(a_place(kinds, name="many")) as operator:
+        await operator.sees("Ages: many, pending by kind ")
+        reads, session = screen_of(operator).parts.reads, operator.console.sessions[0]
+        monkeypatch.setattr(overview_reads, "check_clusters", late)
+        graph = screen_of(operator).parts.graph
+        reading = asyncio.create_task(reads.read(session, graph, lambda: True))
+        await asyncio.sleep(0)
+        assert await reads.next_rows(session)
+        may_end.set()
+        await reading
+        read = reads.of(session)
+        assert read is not None and (read.state, read.ages.by) == (State.DEAD, "kind")
 
 
 async def test_tab_goes_round_and_the_last_warnings_are_shown(

@@ -189,7 +189,7 @@ async def test_a_waiting_task_says_why(tmp_path: Path) -> None:
         texts = "attempts 1 of 4", f"--filter id={task.id}", "O runs it now"
         await operator.sees("waits backoff until 09:52:08Z (in 10m)", *texts)
         clock_of(operator).now = NOW + 660
-        await operator.sees("waits due for 1m", "next t shows its log lines")
+        await operator.sees("waits due for 1m", "next t follows its log")
         await operator.show(other)
         await operator.sees("attempts 0 of 4", "next t follows its log")
         await operator.until(lambda: "files" in operator.line("parts"))
