@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -220,7 +221,9 @@ def test_a_disk_needs_a_journal(
     assert grades(ended.stdout.splitlines())["disk"] == {"warn" if fix else "ok"}
     for text in ("is on ext4 (/dev/loop", message, fix):
         assert text in ended.stdout
-    assert ("fix:" in ended.stdout) == bool(fix)
+    # Other rows may have one: where Postfix is installed and does not run, that of the mail.
+    disk = re.search(r"(?ms)^\w+ +disk .*?(?=^\w+ +\w+ |\Z)", ended.stdout)
+    assert disk and ("fix:" in disk[0]) == bool(fix)
     if not journal:
         tune = f"{DOCTOR} | sed -n 's/.*fix: \\(tune2fs.*\\)/\\1/p' | sh >/dev/null"
         again = f"cd /; umount /mnt; mount -o loop {tmp_path / 'disk'} /mnt; "
