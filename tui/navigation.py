@@ -181,13 +181,13 @@ def _show_action(to: Navigator, action: Action) -> None:
         show_action(below, action, to.session, to.context)
 
 
-def _open_groups(to: Navigator, target: Target) -> None:
+def _open_groups_or_clusters(to: Navigator, target: Target) -> None:
     from tui.groups.screen import ClustersScreen, GroupsScreen
 
-    kind = ClustersScreen if target.pane == keys.CLUSTERS else GroupsScreen
+    screen_type = ClustersScreen if target.pane == keys.CLUSTERS else GroupsScreen
     state = failed_state(to.session) if target.state is State.DEAD else target.state
     query = to.queue_screen().parts.query if state is None else Query(state)
-    to.push_or_switch(kind(to.session, to.context, query, target.id))
+    to.push_or_switch(screen_type(to.session, to.context, query, target.id))
 
 
 def _open_search(to: Navigator, target: Target) -> None:
@@ -256,8 +256,8 @@ OPENERS: Mapping[str, Callable[[Navigator, Target], None]] = {
     keys.FAILURES: _open_failures,
     keys.SUSPEND: _open_suspend,
     keys.TEST_MAIL: _open_test_mail,
-    keys.CLUSTERS: _open_groups,
-    keys.GROUPS: _open_groups,
+    keys.CLUSTERS: _open_groups_or_clusters,
+    keys.GROUPS: _open_groups_or_clusters,
     keys.OPERATIONS: _open_operations,
     keys.RUNNING_OPERATION: _open_operation,
     keys.TASK: _open_task,

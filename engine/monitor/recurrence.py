@@ -91,7 +91,7 @@ class _ErrorCounts(NamedTuple):
     ended: int = 0
     """Those that ended between the times of `lasted`."""
     lasted: tuple[float, ...] = ()
-    """When it was first and last seen, as far as the logs were read."""
+    """When it was first seen in the logs that were read, and last seen."""
     recent: int = 0
     """Those that failed with this error within `RECENT_SECONDS` seconds."""
     succeeded: int = 0
@@ -332,8 +332,8 @@ def _evidence(
         yield f"{format_count(tally.healed, unit)} with this error succeeded later"
     if tally.otherwise:
         yield f"{format_count(tally.otherwise, unit)} failed with another error since"
-    has_outcome = tally.succeeded or tally.otherwise or tally.elsewhere or tally.last is None
-    if tally.has_data and not has_outcome and answer is not StillHappens.YES:
+    since = tally.succeeded + tally.otherwise + tally.elsewhere
+    if tally.has_data and tally.last is not None and not since and answer is not StillHappens.YES:
         yield f"no task{f' of kind {kinds}' if kinds else ''} has ended since"
     if tally.failed and tally.ended:
         ended = format_count(tally.ended, unit)
